@@ -1,0 +1,5 @@
+"""Tensors in GPU memory."""
+
+from raven.tensor.tensor import Tensor
+
+__all__ = ["Tensor"]
