@@ -71,6 +71,42 @@ class Buffer:
         raw = ffi.buffer(ffi.cast("char*", self.pointer + offset), size)
         return np.frombuffer(raw, dtype=kind)
 
+    def write(self, data: np.ndarray, offset: int = 0) -> None:
+        """Copy an array's bytes in, through a staging buffer where the host cannot see this one. It waits: for set-up.
+
+        Parameters
+        ----------
+        offset : int
+            Bytes, a multiple of 4.
+        """
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if not raw.size:
+            return
+        if self.pointer:
+            self.array(np.uint8, offset, raw.size)[:] = raw
+            return
+        size = -(-raw.size // 4) * 4
+        staging = Buffer(self.device, size, "upload")
+        try:
+            staging.array(np.uint8, 0, raw.size)[:] = raw
+            self.device.immediate(lambda rec: rec.copy_buffer(staging, self, size, 0, offset))
+        finally:
+            staging.destroy()
+
+    def read(self, offset: int = 0, size: int | None = None) -> np.ndarray:
+        """Copy bytes out as uint8: an explicit read-back that waits for the GPU; for set-up and tests."""
+        size = self.size - offset if size is None else size
+        if self.pointer:
+            return self.array(np.uint8, offset, size).copy()
+        if not size:
+            return np.zeros(0, np.uint8)
+        staging = Buffer(self.device, size, "readback")
+        try:
+            self.device.immediate(lambda rec: rec.copy_buffer(self, staging, size, offset, 0))
+            return staging.array(np.uint8, 0, size).copy()
+        finally:
+            staging.destroy()
+
     def destroy(self) -> None:
         """Release the buffer and its memory; idempotent. The GPU must have finished with it."""
         if self.handle is not None:

@@ -58,6 +58,7 @@ _ODD_STYPES = {
     for major, minor in ((1, 1), (1, 2), (1, 3))
     for kind, word in (("Features", "FEATURES"), ("Properties", "PROPERTIES"))
 }
+_ODD_STYPES["VkPhysicalDevice16BitStorageFeatures"] = "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES"
 _ODD_STYPES["VkPhysicalDeviceIDProperties"] = "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES"
 _ODD_STYPES["VkPhysicalDeviceRobustness2FeaturesEXT"] = (
     "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT"
@@ -136,7 +137,7 @@ def array(ctype: str, values: Any) -> Any:
 
 def _points_to(value: Any, ctype: str) -> bool:
     kind = ffi.typeof(value)
-    return kind.kind == "pointer" and kind.item.kind == "struct" and kind.item.cname == ctype
+    return kind.kind == "pointer" and kind.item.kind == "struct" and kind.item == ffi.typeof(ctype)
 
 
 def string(value: Any) -> str:

@@ -71,7 +71,7 @@ class Tensor:
         self.buffer = Buffer(device, header.BYTES + max(256, -(-self.nbytes // 256) * 256), kind, shared)
         if rows is not None:
             _set_rows(words, rows)
-        self._upload(words.view(np.uint8), 0)
+        self.buffer.write(words)
 
     @classmethod
     def from_numpy(cls, device: Device, array: np.ndarray, **options: Any) -> Tensor:
@@ -118,44 +118,19 @@ class Tensor:
             raise ValueError(f"an array of shape {array.shape} does not fit a tensor of {self.shape}")
         words = self.read_header()
         _set_rows(words, array.shape[0] if array.ndim else 1)
-        self._upload(words.view(np.uint8), 0)
-        self._upload(array.reshape(-1).view(np.uint8), header.BYTES)
+        self.buffer.write(words)
+        self.buffer.write(array, header.BYTES)
 
     def read(self) -> np.ndarray:
         """Copy the rows in use to the host: an explicit read-back that waits for the GPU."""
         rows = int(self.read_header()[header.INSTANCE_COUNT])
-        raw = self._download(header.BYTES, self.nbytes)
+        raw = self.buffer.read(header.BYTES, self.nbytes)
         data = raw.view(self.dtype)[: math.prod(self.shape)].reshape(self.shape)
         return data[:rows] if self.shape else data
 
     def read_header(self) -> np.ndarray:
         """Copy the header's 64 words to the host."""
-        return self._download(0, header.BYTES).view(np.uint32)
-
-    def _upload(self, data: np.ndarray, offset: int) -> None:
-        if not data.size:
-            return
-        if self.buffer.pointer:
-            self.buffer.array(np.uint8, offset, data.size)[:] = data
-            return
-        size = -(-data.size // 4) * 4
-        staging = Buffer(self.device, size, "upload")
-        try:
-            staging.array(np.uint8, 0, data.size)[:] = data
-            self.device.immediate(lambda rec: rec.copy_buffer(staging, self.buffer, size, 0, offset))
-        finally:
-            staging.destroy()
-
-    def _download(self, offset: int, size: int) -> np.ndarray:
-        if self.buffer.pointer:
-            return self.buffer.array(np.uint8, offset, size).copy()
-        staging = Buffer(self.device, max(size, 4), "readback")
-        try:
-            if size:
-                self.device.immediate(lambda rec: rec.copy_buffer(self.buffer, staging, size, offset, 0))
-            return staging.array(np.uint8, 0, size).copy()
-        finally:
-            staging.destroy()
+        return self.buffer.read(0, header.BYTES).view(np.uint32)
 
     def destroy(self) -> None:
         """Release the memory; idempotent. The GPU must have finished with it."""
