@@ -1,0 +1,199 @@
+"""The engine: device, model and passes, made once, and the slots that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raven.detect.card import ModelCard, load_card
+from raven.detect.classes import class_ids
+from raven.detect.detector import Detector
+from raven.draw.compose import Compose
+from raven.draw.overlay import Overlay
+from raven.errors import ModelError
+from raven.frame.format import FrameFormat
+from raven.frame.geometry import place
+from raven.frame.rasterise import InputSpec, Rasteriser
+from raven.frame.routes import choose_route
+from raven.gpu import Device
+from raven.infer import load_model
+from raven.models import find_model
+from raven.pipeline.options import RunOptions
+from raven.pipeline.slot import Slot
+from raven.tensor import Tensor
+
+#: Frames in flight: enough that source, model and sink each hold one and one waits.
+SLOTS_CPU = 4
+
+
+class Engine:
+    """One GPU, one model, and a ring of slots.
+
+    Parameters
+    ----------
+    options : RunOptions
+    format : FrameFormat
+        Of the first frame: the route is chosen by measuring with it.
+    pictures : frozenset of str
+        Output pictures that sinks want: ``nv12``, ``rgba``, both or none.
+    reads_detections : bool
+        Whether a sink wants the detections on the host.
+
+    Raises
+    ------
+    RavenError
+        No device, no runtime, or a model that cannot be used; the message says which and what to do.
+    """
+
+    def __init__(
+        self, options: RunOptions, format: FrameFormat, pictures: frozenset[str], reads_detections: bool
+    ) -> None:
+        self.options, self.pictures, self.reads_detections = options, pictures, reads_detections
+        self.notices: list[str] = []
+        self._closing: list[Callable[[], None]] = []
+        self._compose: dict[FrameFormat, Compose] = {}
+        try:
+            self._open(format)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, format: FrameFormat) -> None:
+        path = find_model(self.options.model)
+        with ThreadPoolExecutor(1) as helper:  # the device starts while the runtime reads the model
+            opening = helper.submit(Device, self.options.device)
+            try:
+                self._load(path)
+            finally:
+                self.device = opening.result()
+                self._closing.append(self.device.close)
+        self.queue = self.device.graphics[0]
+        self.batch = 1
+        self.spec = self._input_spec()
+        self._input_shape = self._shape_of_input()
+        self.output_shapes = self.model.resolve(self._input_shape)
+        self._choose_route(format)
+        self._make_passes()
+        count = self.options.slots or SLOTS_CPU
+        self.slots: list[Slot] = []
+        self._closing.append(self._close_slots)
+        for index in range(count):
+            self.slots.append(Slot(self, index))
+            self.slots[-1].build(format)
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    def _load(self, path: Path) -> None:
+        self.model = load_model(path, self.options.backend)
+        self._closing.append(self.model.close)
+        self.notices += self.model.notices
+        self.card: ModelCard = load_card(path, self.model.inputs, self.model.outputs, self.model.metadata)
+        self.classes = class_ids(self.options.classes, self.card.names)
+
+    def _input_spec(self) -> InputSpec:
+        card, given = self.card, self.model.inputs[0]
+        return InputSpec(
+            size=card.input_size(given.shape),
+            layout=card.layout,
+            channels=card.channels,
+            dtype=given.dtype,
+            mean=card.mean,
+            std=card.std,
+            scale=card.scale,
+            pad=card.pad,
+        )
+
+    def _shape_of_input(self) -> tuple[int, ...]:
+        batch = self.model.inputs[0].shape[0]
+        if isinstance(batch, int) and batch > 1:
+            raise ModelError(
+                f"{self.options.model}: its batch is fixed at {batch}, Raven runs one frame a time; "
+                "export it with a batch of 1 or a dynamic one"
+            )
+        width, height = self.spec.size
+        return (1, 3, height, width) if self.spec.layout == "NCHW" else (1, height, width, 3)
+
+    def new_inputs(self) -> list[Tensor]:
+        """Input tensors of one slot."""
+        spec = self.model.inputs[0]
+        return [Tensor(self.device, self._input_shape, spec.dtype, layout=self.spec.layout)]
+
+    def new_outputs(self) -> list[Tensor]:
+        """Output tensors of one slot, as large as the model can make them."""
+        pairs = zip(self.output_shapes, self.model.outputs, strict=True)
+        return [Tensor(self.device, shape, spec.dtype) for shape, spec in pairs]
+
+    # -- passes ----------------------------------------------------------------------------------------------------
+
+    def _choose_route(self, format: FrameFormat) -> None:
+        card = self.card
+        placement = place(
+            format.upright_size, self.spec.size, card.resize, card.align, card.rounding, format.sample_aspect_ratio
+        )
+        self.route, self.timings = choose_route(self.device, self.spec, format, placement, self.options.route)
+
+    def _make_passes(self) -> None:
+        device, options = self.device, self.options
+        self.rasteriser = self._own(Rasteriser(device, self.spec, self.route))
+        self.detector = self._own(Detector(device, self.card, self.output_shapes, [o.dtype for o in self.model.outputs]))
+        draws = options.draw and bool(self.pictures)
+        self.overlay = self._own(Overlay(device, self.card.names)) if draws else None
+
+    def _own(self, part: Any) -> Any:
+        self._closing.append(part.destroy)
+        return part
+
+    def bind_detector(self, outputs: Sequence[Tensor], placement: Any) -> Any:
+        """A slot's head and NMS with the run's thresholds."""
+        options, card = self.options, self.card
+        return self.detector.bind(
+            list(outputs),
+            placement,
+            conf=card.conf if options.conf is None else options.conf,
+            iou=card.iou if options.iou is None else options.iou,
+            max_det=options.max_det,
+            agnostic=options.agnostic,
+            classes=self.classes,
+        )
+
+    def compose(self, format: FrameFormat) -> Compose:
+        """The pass that makes output pictures from frames of a format; made once a format."""
+        if format not in self._compose:
+            self._compose[format] = self._own(Compose(self.device, self.pictures, format))
+        return self._compose[format]
+
+    @property
+    def color(self) -> dict[str, Any]:
+        """Colour tags of the output picture when the source carries none of its own (RGB)."""
+        return next(iter(self._compose.values())).output_color if self._compose else {}
+
+    # -- warm-up and end -------------------------------------------------------------------------------------------
+
+    def warm_up(self) -> None:
+        """Run the model once on what is in a slot's input, so that no frame pays for first-time set-up."""
+        slot = self.slots[0]
+        for tensor in slot.inputs:
+            if tensor.buffer.pointer:
+                tensor.array.fill(np.zeros((), tensor.dtype))
+        slot.binding.run()
+
+    @property
+    def live_objects(self) -> int:
+        """Vulkan objects and memory blocks alive or ever allocated: equal numbers mean that nothing was made."""
+        return sum(self.device.counts.values()) + self.device.memory.allocations
+
+    def _close_slots(self) -> None:
+        for slot in self.slots:
+            slot.destroy()
+
+    def close(self) -> None:
+        """Release everything, in reverse order; idempotent."""
+        device = getattr(self, "device", None)
+        if device is not None and device.handle is not None:
+            device.wait_idle()
+        while self._closing:
+            self._closing.pop()()

@@ -1,0 +1,98 @@
+"""Open everything a run needs, run it, and close everything, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raven.pipeline.engine import Engine
+from raven.pipeline.options import RunOptions
+from raven.pipeline.report import Report
+from raven.pipeline.runner import Progress, Runner, abort_all, raise_cause, stream_info
+from raven.pipeline.trace import Trace
+from raven.sinks import JsonLinesSink, Sink, check_output, open_sink
+from raven.sources import Source, open_source
+
+_PICTURES = frozenset({"nv12", "rgba"})
+
+
+def run(options: RunOptions, progress: Progress | None = None) -> Report:
+    """Run the main job: decode, rasterise, infer, draw, write.
+
+    Parameters
+    ----------
+    options : RunOptions
+    progress : callable, optional
+        Called after each frame with the frames done and the total (None where it is not known).
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    RavenError
+        With one line that says what is wrong and what to do. What the sinks had finished is kept: a video up to the
+        last frame, under a name that says that it is partial.
+    """
+    outputs = [path for path in (options.output, options.detections, options.report, options.trace) if path]
+    for path in outputs:
+        check_output(path, [options.input])
+    source = open_source(options.input, frames=options.frames)
+    try:
+        return _run_source(options, source, progress)
+    finally:
+        source.close()
+
+
+def _run_source(options: RunOptions, source: Source, progress: Progress | None) -> Report:
+    sinks = _sinks(options)
+    wants = frozenset().union(*(sink.wants for sink in sinks))
+    trace = Trace(options.trace)
+    engine = None
+    try:
+        engine = Engine(options, source.info.format, wants & _PICTURES, "detections" in wants)
+        engine.warm_up()
+        return _run_engine(options, source, sinks, engine, trace, progress)
+    finally:
+        trace.close()
+        if engine is not None:
+            engine.close()
+
+
+def _run_engine(
+    options: RunOptions,
+    source: Source,
+    sinks: Sequence[Sink],
+    engine: Engine,
+    trace: Trace,
+    progress: Progress | None,
+) -> Report:
+    info = stream_info(source, engine)
+    opened: list[Sink] = []
+    try:
+        for sink in sinks:
+            sink.open(info)
+            opened.append(sink)
+        runner = Runner(options, source, sinks, engine, trace, progress)
+        report = runner.run()
+        raise_cause(runner.ring.cause)
+        while opened:
+            opened[0].close()
+            opened.pop(0)
+    except BaseException:
+        abort_all(opened)
+        raise
+    report.notices = [*source.notices, *engine.notices, *(note for sink in sinks for note in sink.notices)]
+    report.outputs = [path for path in (options.output, options.detections) if path]
+    if options.report:
+        report.write(options.report)
+    return report
+
+
+def _sinks(options: RunOptions) -> list[Sink]:
+    sinks: list[Sink] = []
+    if options.output:
+        sinks.append(open_sink(options.output, encoder=options.encoder, quality=options.quality, preset=options.preset))
+    if options.detections:
+        sinks.append(JsonLinesSink(options.detections))
+    return [*sinks, *options.sinks]
