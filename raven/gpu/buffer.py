@@ -19,6 +19,11 @@ _USAGE = 0x1 | 0x2 | 0x20 | 0x100 | 0x20000
 _CONDITIONAL = 0x200
 
 
+def buffer_usage(device: Device) -> int:
+    """VkBufferUsageFlags of every buffer on a device."""
+    return _USAGE | (_CONDITIONAL if device.caps.conditional_rendering else 0)
+
+
 class Buffer:
     """A buffer with a device address.
 
@@ -40,7 +45,7 @@ class Buffer:
 
     def __init__(self, device: Device, size: int, kind: MemoryKind = "device", shared: bool = False) -> None:
         self.device, self.size, self.shared = device, size, shared
-        usage = _USAGE | (_CONDITIONAL if device.caps.conditional_rendering else 0)
+        usage = buffer_usage(device)
         external = device.external_buffer_info() if shared else vk.NULL
         info = vk.new("VkBufferCreateInfo", size=size, usage=usage, pNext=external)
         self.handle = device.create("vkCreateBuffer", "VkBuffer", info)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,8 @@ class Block:
         self.memory = device.create("vkAllocateMemory", "VkDeviceMemory", info)
         self.pointer = self._map() if visible else 0
         self.free_ranges: list[tuple[int, int]] = [(0, size)]
+        #: Called before the memory goes back to the driver: an API that imported it lets go of it.
+        self.before_free: list[Callable[[], None]] = []
 
     def _map(self) -> int:
         out = ffi.new("void**")
@@ -90,6 +93,8 @@ class Block:
         return self.free_ranges == [(0, self.size)]
 
     def destroy(self) -> None:
+        for let_go in self.before_free:
+            let_go()
         self.device.destroy("vkFreeMemory", self.memory)
 
 
