@@ -60,6 +60,8 @@ class DrawnFrame:
         Present when a sink asked for ``detections``.
     name : str or None
         File name of the source image.
+    width, height : int
+        Size of this upright frame in pixels (images of a folder may differ).
     """
 
     index: int
@@ -68,6 +70,8 @@ class DrawnFrame:
     rgba: np.ndarray | None = None
     detections: np.ndarray | None = None
     name: str | None = None
+    width: int = 0
+    height: int = 0
 
 
 class Sink(Protocol):
