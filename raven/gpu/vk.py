@@ -116,7 +116,7 @@ def _field(ctype: Any, value: Any, kept: list[Any]) -> Any:
         value = ffi.new("char[]", value.encode())
     elif isinstance(value, (list, tuple)) and ctype.kind == "pointer":
         value = array(ctype.item.cname.replace("const ", ""), value)
-    elif isinstance(value, ffi.CData) and ctype.kind == "struct" and ffi.typeof(value).kind == "pointer":
+    elif isinstance(value, ffi.CData) and ctype.kind in ("struct", "union") and ffi.typeof(value).kind == "pointer":
         kept.append(value)
         return value[0]
     if isinstance(value, ffi.CData):
