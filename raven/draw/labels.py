@@ -10,12 +10,11 @@ import numpy as np
 
 from raven.draw.boxes import BoxStyle
 from raven.draw.glyphs import TextRuns, lay_out
-from raven.draw.layer import Layer
 from raven.gpu import Buffer, Device, GraphicsPipeline, Recorder
 from raven.tensor import Tensor
 
 VERTICES = 4
-_PUSH = struct.Struct("<5Q4I2f4I2f")
+_PUSH = struct.Struct("<3Q24s16s2IfI")
 
 
 def default_text_size(height: int) -> int:
@@ -48,10 +47,11 @@ class LabelText:
         self.texels = Buffer(device, -(-runs.texels.size // 4) * 4)
         self.texels.write(np.pad(runs.texels, (0, -runs.texels.size % 4)))
 
-    @property
-    def packed_widths(self) -> int:
-        """Widths of the cells, a byte each."""
-        return sum(min(width, 255) << 8 * slot for slot, width in enumerate(self.runs.cell_widths))
+    def pack(self) -> bytes:
+        """The struct ``LabelShape`` of shaders/draw/text.slang."""
+        runs = self.runs
+        widths = sum(min(width, 255) << 8 * slot for slot, width in enumerate(runs.cell_widths))
+        return struct.pack("<Q4I", self.names.address, self.classes, runs.height, runs.padding, widths)
 
     def destroy(self) -> None:
         """Release the memory; idempotent."""
@@ -75,13 +75,7 @@ class Labels:
         )
 
     def record(
-        self,
-        rec: Recorder,
-        detections: Tensor,
-        layer: Layer,
-        text: LabelText,
-        style: BoxStyle,
-        args: tuple[Buffer, int],
+        self, rec: Recorder, detections: Tensor, text: LabelText, style: BoxStyle, args: tuple[Buffer, int]
     ) -> None:
         """Draw within a rendering scope on the layer.
 
@@ -94,21 +88,14 @@ class Labels:
         """
         push = _PUSH.pack(
             detections.header_address,
-            layer.tiles.address,
             self.palette.address,
-            text.names.address,
             text.texels.address,
+            text.pack(),
+            style.pack(),
             self.palette.size // 8,
-            text.classes,
-            layer.columns,
-            layer.count,
-            *layer.size,
-            text.runs.height,
-            text.runs.padding,
-            text.packed_widths,
             text.runs.cell_pitch,
-            style.line_width / 2,
             min(text.runs.height / 5, style.radius + style.line_width / 2),
+            0,
         )
         rec.bind(self.pipeline, push)
         rec.draw_indirect(*args)

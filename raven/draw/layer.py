@@ -1,8 +1,8 @@
 """The image that overlays are drawn into, and the GPU's own list of which of its tiles hold anything.
 
 A source's planes are never drawn on. Overlays go into a layer of premultiplied colour that is empty but for what the
-frame's detections put there; each fragment shader marks the 16x16 tile that it touches (shaders/draw/layer.slang).
-Composing then visits the marked tiles only, and empties them again, so the cost of drawing follows what was drawn.
+frame's detections put there, and the 16x16 tiles that they touch are put on a list (shaders/draw/layer.slang).
+Composing then visits the listed tiles only, and empties them again, so the cost of drawing follows what was drawn.
 """
 
 from __future__ import annotations

@@ -11,13 +11,15 @@ from raven.draw import boxes, labels, palette
 from raven.draw.boxes import Boxes, BoxStyle
 from raven.draw.labels import Labels, LabelText
 from raven.draw.layer import Layer
+from raven.draw.mark import Mark
 from raven.errors import UsageError
 from raven.gpu import Buffer, Device, Image, Recorder
 from raven.tensor import Tensor
 from raven.tensor.header import INSTANCE_COUNT
 
 _COUNT_OFFSET = 4 * INSTANCE_COUNT
-_COMMAND = 16  # bytes of a VkDrawIndirectCommand
+# Offsets of the indirect commands: two draws, and a dispatch with a workgroup a detection.
+_BOXES, _LABELS, _MARK = 0, 16, 32
 
 
 class Overlay:
@@ -64,6 +66,7 @@ class Overlay:
         self.palette.write(table)
         self.boxes = Boxes(device, self.palette) if boxes else None
         self.labels = Labels(device, self.palette) if labels else None
+        self.mark = Mark(device, boxes)
 
     def bind(self, detections: Tensor, size: tuple[int, int]) -> BoundOverlay:
         """Give a slot its layer.
@@ -79,7 +82,7 @@ class Overlay:
 
     def destroy(self) -> None:
         """Release pipelines and tables; idempotent."""
-        for item in (self.boxes, self.labels, self.palette):
+        for item in (self.boxes, self.labels, self.mark, self.palette):
             if item is not None:
                 item.destroy()
 
@@ -100,13 +103,14 @@ class BoundOverlay:
     def __init__(self, overlay: Overlay, detections: Tensor, size: tuple[int, int]) -> None:
         device = overlay.device
         self.overlay, self.detections, self.size = overlay, detections, size
-        self.style = BoxStyle.for_height(size[1], overlay.line_width)
+        self.style = BoxStyle.of(size, overlay.line_width)
         self.surface = Layer(device, size)
         self.text = None
         if overlay.labels is not None:
             self.text = LabelText(device, overlay.class_names, size, overlay.text_size, overlay.font)
-        self.args = Buffer(device, 2 * _COMMAND)
-        self.args.write(np.array([boxes.VERTICES, 0, 0, 0, labels.VERTICES, 0, 0, 0], np.uint32))
+        draws = [boxes.VERTICES, 0, 0, 0, labels.VERTICES, 0, 0, 0]
+        self.args = Buffer(device, 48)
+        self.args.write(np.array([*draws, 0, 1, 1, 0], np.uint32))
 
     @property
     def layer(self) -> Image:
@@ -117,15 +121,15 @@ class BoundOverlay:
         return self.surface.tiles
 
     def record(self, rec: Recorder) -> None:
-        """Record the drawing. Before: the detections are written (any stage to ``transfer vertex indirect``).
+        """Record the drawing. Before: the detections are written (any stage to ``transfer compute vertex indirect``).
 
-        After: the layer and tiles are written by ``fragment target``; composing must follow, which empties both.
+        After: the layer is written by ``target``, the tiles by ``compute``; composing must follow, which empties both.
         """
         self.surface.record_reset(rec)
-        for slot in range(2):
-            at = slot * _COMMAND + 4
-            rec.copy_buffer(self.detections.buffer, self.args, 4, _COUNT_OFFSET, at)
-        rec.barrier("transfer", "indirect vertex fragment")
+        for count_at in (_BOXES + 4, _LABELS + 4, _MARK):
+            rec.copy_buffer(self.detections.buffer, self.args, 4, _COUNT_OFFSET, count_at)
+        rec.barrier("transfer", "indirect compute")
+        self.overlay.mark.record(rec, self.detections, self.surface, self.text, self.style, (self.args, _MARK))
         rec.begin_rendering(self.layer, self.size)
         rec.begin_condition(self.detections.buffer, _COUNT_OFFSET)
         self._draw(rec)
@@ -135,9 +139,9 @@ class BoundOverlay:
     def _draw(self, rec: Recorder) -> None:
         overlay = self.overlay
         if overlay.boxes is not None:
-            overlay.boxes.record(rec, self.detections, self.surface, self.style, (self.args, 0))
+            overlay.boxes.record(rec, self.detections, self.style, (self.args, _BOXES))
         if overlay.labels is not None and self.text is not None:
-            overlay.labels.record(rec, self.detections, self.surface, self.text, self.style, (self.args, _COMMAND))
+            overlay.labels.record(rec, self.detections, self.text, self.style, (self.args, _LABELS))
 
     def destroy(self) -> None:
         """Release the slot's memory; idempotent. The GPU must have finished with it."""
