@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from raven.errors import SourceError, UsageError
 from raven.frame.format import PIXEL_FORMATS, Frame, FrameFormat
@@ -181,7 +181,7 @@ def read_image(path: str) -> Frame:
             # After loading: Pillow turns TIFFs by itself, and takes the tag away when it does.
             mirror, rotation = from_exif(image.getexif().get(_ORIENTATION, 1))
             pixels = to_pixels(image)
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise OSError("no image that Pillow knows") from None
     height, width = pixels.shape[:2]
     pixel = PIXEL_FORMATS["gray" if pixels.ndim == 2 else "rgb24"]
@@ -207,5 +207,7 @@ def _deep_grey(values: np.ndarray) -> np.ndarray:
     if np.issubdtype(values.dtype, np.floating):
         top = np.nanmax(values, initial=0)
         scaled = np.nan_to_num(values) * (255 if top <= 1 else 1)
-        return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
-    return np.clip(values.astype(np.int64) >> 8, 0, 255).astype(np.uint8)
+        values = np.clip(np.rint(scaled), 0, 255)
+    else:
+        values = np.clip(values.astype(np.int64) >> 8, 0, 255)
+    return values.astype(np.uint8)

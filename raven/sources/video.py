@@ -1,4 +1,4 @@
-"""Video files and streams, decoded by FFmpeg through PyAV: every frame once, in presentation order, planes as stored."""
+"""Video files and streams, decoded through PyAV: every frame once, in presentation order, planes as stored."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import av
 import av.error
@@ -129,10 +130,10 @@ class VideoSource:
         )
 
     def _orientation(self, first: av.VideoFrame) -> tuple[bool, int]:
-        data = first.side_data.get("DISPLAYMATRIX")
+        data: Any = first.side_data.get("DISPLAYMATRIX")
         if data is None:
             return False, 0
-        mirror, rotation, exact = from_display_matrix(np.frombuffer(bytes(data), np.int32).tolist())
+        mirror, rotation, exact = from_display_matrix(np.frombuffer(data, np.int32).tolist())
         if not exact:
             self.notices.append(f"the container's turn is no multiple of 90 degrees: {rotation} is taken")
         return mirror, rotation
