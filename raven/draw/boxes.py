@@ -56,10 +56,20 @@ class Boxes:
     def __init__(self, device: Device, palette: Buffer) -> None:
         self.palette = palette
         self.pipeline = GraphicsPipeline(
-            device, "draw/boxes", target="R8G8B8A8_UNORM", push_size=_PUSH.size, strip=True
+            device,
+            "draw/boxes",
+            target="R8G8B8A8_UNORM",
+            push_size=_PUSH.size,
+            strip=True,
         )
 
-    def record(self, rec: Recorder, detections: Tensor, style: BoxStyle, args: tuple[Buffer, int]) -> None:
+    def record(
+        self,
+        rec: Recorder,
+        detections: Tensor,
+        style: BoxStyle,
+        args: tuple[Buffer, int],
+    ) -> None:
         """Draw within a rendering scope on the layer.
 
         Parameters
@@ -68,7 +78,16 @@ class Boxes:
             Where the VkDrawIndirectCommand is: :data:`VERTICES` and the number of rows.
         """
         colours = self.palette.size // 8
-        rec.bind(self.pipeline, _PUSH.pack(detections.header_address, self.palette.address, style.pack(), colours, 0))
+        rec.bind(
+            self.pipeline,
+            _PUSH.pack(
+                detections.header_address,
+                self.palette.address,
+                style.pack(),
+                colours,
+                0,
+            ),
+        )
         rec.draw_indirect(*args)
 
     def destroy(self) -> None:

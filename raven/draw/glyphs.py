@@ -67,7 +67,17 @@ class _Face:
 
     def width(self, text: str) -> int:
         """Whole pixels that a text takes, without parts of glyphs cut off."""
-        return max(1, int(np.ceil(max(self.font.getlength(text), self.font.getbbox(text, anchor="ls")[2]))))
+        return max(
+            1,
+            int(
+                np.ceil(
+                    max(
+                        self.font.getlength(text),
+                        self.font.getbbox(text, anchor="ls")[2],
+                    )
+                )
+            ),
+        )
 
     def draw(self, text: str, width: int) -> np.ndarray:
         """Coverage, uint8 ``(height, width)``; a text narrower than that is centred."""
@@ -80,7 +90,10 @@ class _Face:
         """Cut the end of a text that is wider than ``limit`` pixels, with an ellipsis in its place."""
         if self.width(text) <= limit:
             return text
-        length = next((n for n in range(len(text) - 1, 0, -1) if self.width(text[:n] + _ELLIPSIS) <= limit), 0)
+        length = next(
+            (n for n in range(len(text) - 1, 0, -1) if self.width(text[:n] + _ELLIPSIS) <= limit),
+            0,
+        )
         return text[:length].rstrip() + _ELLIPSIS
 
     def missing(self, texts: Sequence[str]) -> str:
@@ -112,8 +125,14 @@ def lay_out(class_names: Sequence[str], size: int, limit: int, font: Path | None
     face = _Face(font or FONT, size)
     texts = [" ".join(name.split()) for name in class_names] + [UNKNOWN]
     if absent := face.missing(texts):
-        logger.warning("the label font has no glyphs for %s: class names show boxes there; choose another font", absent)
-    digit, percent, sharp, blank = (*map(face.width, "0%#"), round(face.font.getlength(" ")))
+        logger.warning(
+            "the label font has no glyphs for %s: class names show boxes there; choose another font",
+            absent,
+        )
+    digit, percent, sharp, blank = (
+        *map(face.width, "0%#"),
+        round(face.font.getlength(" ")),
+    )
     pitch = max(digit, percent, sharp)
     cells = [face.draw(c, digit if c.isdigit() else face.width(c)) for c in CELLS[:-1]]
     runs = [np.pad(cell, ((0, 0), (0, pitch - cell.shape[1]))) for cell in cells]
@@ -121,7 +140,10 @@ def lay_out(class_names: Sequence[str], size: int, limit: int, font: Path | None
     offsets = np.cumsum([0, *(run.size for run in runs + names)])[len(runs) : -1]
     return TextRuns(
         texels=np.concatenate([run.reshape(-1) for run in runs + names]),
-        names=np.array([(at, name.shape[1]) for at, name in zip(offsets, names, strict=True)], np.uint32),
+        names=np.array(
+            [(at, name.shape[1]) for at, name in zip(offsets, names, strict=True)],
+            np.uint32,
+        ),
         cell_widths=(digit, percent, sharp, blank),
         cell_pitch=pitch,
         height=face.height,

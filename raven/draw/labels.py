@@ -37,10 +37,20 @@ class LabelText:
     """
 
     def __init__(
-        self, device: Device, class_names: Sequence[str], size: tuple[int, int], text_size: int | None, font: Path | None
+        self,
+        device: Device,
+        class_names: Sequence[str],
+        size: tuple[int, int],
+        text_size: int | None,
+        font: Path | None,
     ) -> None:
         self.classes = len(class_names)
-        runs = lay_out(class_names, text_size or default_text_size(size[1]), max(1, int(size[0] * 0.6)), font)
+        runs = lay_out(
+            class_names,
+            text_size or default_text_size(size[1]),
+            max(1, int(size[0] * 0.6)),
+            font,
+        )
         self.runs: TextRuns = runs
         self.names = Buffer(device, runs.names.nbytes)
         self.names.write(runs.names)
@@ -71,11 +81,20 @@ class Labels:
     def __init__(self, device: Device, palette: Buffer) -> None:
         self.palette = palette
         self.pipeline = GraphicsPipeline(
-            device, "draw/labels", target="R8G8B8A8_UNORM", push_size=_PUSH.size, strip=True
+            device,
+            "draw/labels",
+            target="R8G8B8A8_UNORM",
+            push_size=_PUSH.size,
+            strip=True,
         )
 
     def record(
-        self, rec: Recorder, detections: Tensor, text: LabelText, style: BoxStyle, args: tuple[Buffer, int]
+        self,
+        rec: Recorder,
+        detections: Tensor,
+        text: LabelText,
+        style: BoxStyle,
+        args: tuple[Buffer, int],
     ) -> None:
         """Draw within a rendering scope on the layer.
 

@@ -59,7 +59,12 @@ class Overlay:
             raise UsageError(f"a line width of {line_width:g} pixels: give 0.5 to 100")
         if text_size is not None and not 6 <= text_size <= 200:
             raise UsageError(f"a text size of {text_size} pixels: give 6 to 200")
-        self.device, self.class_names, self.line_width, self.text_size = device, tuple(class_names), line_width, text_size
+        self.device, self.class_names, self.line_width, self.text_size = (
+            device,
+            tuple(class_names),
+            line_width,
+            text_size,
+        )
         self.font = font
         table = palette.table()
         self.palette = Buffer(device, table.nbytes)
@@ -129,7 +134,14 @@ class BoundOverlay:
         for count_at in (_BOXES + 4, _LABELS + 4, _MARK):
             rec.copy_buffer(self.detections.buffer, self.args, 4, _COUNT_OFFSET, count_at)
         rec.barrier("transfer", "indirect compute")
-        self.overlay.mark.record(rec, self.detections, self.surface, self.text, self.style, (self.args, _MARK))
+        self.overlay.mark.record(
+            rec,
+            self.detections,
+            self.surface,
+            self.text,
+            self.style,
+            (self.args, _MARK),
+        )
         rec.begin_rendering(self.layer, self.size)
         rec.begin_condition(self.detections.buffer, _COUNT_OFFSET)
         self._draw(rec)
