@@ -77,33 +77,34 @@ def sample_scale(format: FrameFormat) -> float:
     return (2**pixel.bits - 1) / ((2**pixel.depth - 1) << shift)
 
 
-def source_params(format: FrameFormat) -> np.ndarray:
-    """The bytes of SourceParams, uint8."""
-    pixel = format.pixel
+def source_view(format: FrameFormat, to_upright: np.ndarray | None = None) -> bytes:
+    """The bytes of SourceView: part of a pass's push constants.
+
+    Parameters
+    ----------
+    to_upright : numpy.ndarray, optional
+        Affine map ``(3, 3)`` from the pass's own points to upright ones (default: they are the same).
+    """
     stored = upright_to_stored(format)
-    rgb = yuv_to_rgb(format.matrix, format.full_range, pixel.depth)
-    order = [pixel.order.index(letter) if letter in pixel.order else 0 for letter in "rgb"]
-    return np.frombuffer(
-        struct.pack(
-            "<4f4f4f4f4f4f2i2i2ifI",
-            *(*stored[0], 0.0),
-            *(*stored[1], 0.0),
-            *rgb.reshape(-1),
-            *chroma_map(format),
-            format.width,
-            format.height,
-            *pixel.plane_size(1, format.width, format.height),
-            *format.upright_size,
-            sample_scale(format),
-            order[0] | order[1] << 2 | order[2] << 4,
-        ),
-        np.uint8,
-    )
+    if to_upright is not None:
+        stored = stored @ to_upright
+    sizes = format.width, format.height, *format.pixel.plane_size(1, format.width, format.height)
+    return struct.pack("<6f4i", *stored[:, :2].reshape(-1), *stored[:, 2], *sizes)
 
 
 def source_constants(format: FrameFormat) -> dict[int, int]:
-    """Specialisation constants 0 and 1 of every pipeline that reads a source."""
+    """Specialisation constants 0 to 16 of every pipeline that reads a source."""
     pixel = format.pixel
     if not pixel.yuv:
-        return {0: _KINDS["packed"], 1: pixel.planes[0]}
-    return {0: _KINDS["semiplanar" if len(pixel.planes) == 2 else "planar"], 1: 3}
+        order = [pixel.order.index(letter) if letter in pixel.order else 0 for letter in "rgb"]
+        return {0: _KINDS["packed"], 1: pixel.planes[0], 2: order[0], 3: order[1], 4: order[2]}
+    rgb = yuv_to_rgb(format.matrix, format.full_range, pixel.depth)
+    rgb[:, :3] *= sample_scale(format)
+    numbers = (*chroma_map(format), rgb[0, 0], rgb[0, 2], rgb[1, 1], rgb[1, 2], rgb[2, 1], *rgb[:, 3])
+    kind = _KINDS["semiplanar" if len(pixel.planes) == 2 else "planar"]
+    return {0: kind, **{5 + slot: float_bits(number) for slot, number in enumerate(numbers)}}
+
+
+def float_bits(value: float) -> int:
+    """The bits of a float32, as specialisation constants take them."""
+    return int(np.float32(value).view(np.uint32))

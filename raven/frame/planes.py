@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from raven.frame.colour import source_params
 from raven.frame.format import Frame, FrameFormat
 from raven.gpu import Buffer, Device, Image, Recorder
 
@@ -14,7 +13,7 @@ _ALIGN = 64
 
 
 class PlaneSet:
-    """Images for the planes of frames of one format, and the parameters that say how to read them.
+    """Images for the planes of frames of one format.
 
     Parameters
     ----------
@@ -29,8 +28,6 @@ class PlaneSet:
         Packed formats lie in one 8-bit image of ``width * components`` columns.
     nbytes : int
         Bytes of staging memory that a frame takes.
-    params : Buffer
-        SourceParams of shaders/frame/source.slang.
     """
 
     def __init__(self, device: Device, format: FrameFormat, shared: bool = False) -> None:
@@ -38,9 +35,6 @@ class PlaneSet:
         self._shapes = [self._shape(plane) for plane in range(len(format.pixel.planes))]
         self.offsets, self.nbytes = self._lay_out()
         self.images = [self._image(device, plane, shared) for plane in range(len(self._shapes))]
-        params = source_params(format)
-        self.params = Buffer(device, params.size)
-        self.params.write(params)
 
     def _shape(self, plane: int) -> tuple[int, int]:
         """Rows and samples a row."""
@@ -80,7 +74,6 @@ class PlaneSet:
             rec.copy_buffer_to_image(staging, image, offset + at)
 
     def destroy(self) -> None:
-        """Release images and parameters; the GPU must have finished with them."""
+        """Release the images; the GPU must have finished with them."""
         for image in self.images:
             image.destroy()
-        self.params.destroy()
