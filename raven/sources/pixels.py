@@ -48,7 +48,7 @@ def nearest_format(fmt: av.VideoFormat) -> str:
     if fmt.is_rgb or fmt.has_palette or fmt.is_bayer or fmt.name.startswith("xyz"):
         return "rgb24"
     deep = "10le" if max(c.bits for c in fmt.components) > 8 else ""
-    if not any(c.is_chroma for c in fmt.components):
+    if len(fmt.components) < 3:  # luma, perhaps alpha
         return "gray10le" if deep else "gray"
     return _nearest_yuv(fmt, deep)
 

@@ -6,15 +6,26 @@ from fractions import Fraction
 
 #: Relative distance below which a measured average is the stream's base rate: 24 and 24000/1001 are 1e-3 apart.
 SAME_RATE = 2e-4
+#: Relative error of a rate that a container stored as a rounded duration.
+ROUNDING = 1e-6
 
 
 def frame_rate_of(average: Fraction | None, base: Fraction | None) -> Fraction | None:
     """Nominal rate, in frames a second: the base rate when the average is that but for rounding, else the average."""
-    if not average:
-        return base or None
-    if base and abs(average / base - 1) < SAME_RATE:
-        return base
-    return average
+    rate = average or base
+    if not rate:
+        return None
+    if base and abs(rate / base - 1) < SAME_RATE:
+        rate = base
+    return _unrounded(rate)
+
+
+def _unrounded(rate: Fraction) -> Fraction:
+    """A whole rate, or one over 1.001, in place of what Matroska's nanoseconds made of it (19001/317 is 60000/1001)."""
+    for usual in (Fraction(round(rate)), Fraction(round(rate * 1001 / 1000) * 1000, 1001)):
+        if usual and abs(rate / usual - 1) < ROUNDING:
+            return usual
+    return rate
 
 
 class Timestamps:

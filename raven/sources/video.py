@@ -28,6 +28,7 @@ from raven.sources.pixels import (
     is_full_range,
     matrix_of,
 )
+from raven.sources.tail import Tail
 from raven.sources.timing import Timestamps, frame_rate_of
 
 log = logging.getLogger("raven.sources.video")
@@ -89,7 +90,8 @@ class VideoSource:
     def _prepare(self) -> None:
         self._stream = find_video(self._container, self.uri)
         self._stream.thread_type = "AUTO"
-        self._packets = self._broken = self._concealed = self._tail = self._reshaped = 0
+        self._packets = self._broken = self._trailing = self._concealed = self._reshaped = 0
+        self._tail = Tail()
         self._fault: str | None = None
         self._decoded = self._decode_all()
         first = next(self._decoded, None)
@@ -199,21 +201,39 @@ class VideoSource:
         self._reshaped += 1
 
     def _decode_all(self) -> Iterator[av.VideoFrame]:
+        last, count = None, 0
         for packet in self._read_packets():
-            try:
-                pictures = self._stream.decode(packet)
-            except EOFError:  # the decoder was drained already
-                return
-            except av.error.FFmpegError as error:
-                log.debug("%s: packet %d: %s", self.uri, self._packets, error)
-                self._broken += 1
-                self._tail += 1
-                if isinstance(error, BlockingIOError):  # it kept an older packet: empty it, or it takes no more
-                    self._stream.codec_context.flush_buffers()
-                continue
-            if pictures:
-                self._tail = 0
-            yield from pictures
+            for picture in self._decode(packet):
+                last, count = picture.pts, count + 1
+                yield picture
+        if count and count < self._packets:
+            yield from self._decode_tail(last)
+
+    def _decode(self, packet: Any) -> list[av.VideoFrame]:
+        try:
+            pictures = self._stream.decode(packet)
+        except EOFError:  # the decoder was drained already
+            return []
+        except av.error.FFmpegError as error:
+            log.debug("%s: packet %d: %s", self.uri, self._packets, error)
+            self._broken += 1
+            self._trailing += 1
+            if isinstance(error, BlockingIOError):  # it kept an older packet: empty it, or it takes no more
+                self._stream.codec_context.flush_buffers()
+            return []
+        if pictures:
+            self._trailing = 0
+        return pictures
+
+    def _decode_tail(self, last: int | None) -> Iterator[av.VideoFrame]:
+        """Some packets gave no picture: look for those that were lost while the decoder was drained."""
+        broken = 0
+        for picture in self._tail.decode(self._stream.codec_context, last):
+            if picture is None:
+                broken += 1
+            else:
+                yield picture
+        self._broken = max(self._broken, broken)
 
     def _read_packets(self) -> Iterator[av.Packet[VideoStream] | None]:
         """Packets of the stream, then None to flush the decoder. A broken read is tried again from where it stopped."""
@@ -225,6 +245,7 @@ class VideoSource:
                         break
                     failures = 0
                     self._packets += 1
+                    self._tail.add(packet)
                     yield packet
                 break
             except av.error.FFmpegError as error:
@@ -241,9 +262,9 @@ class VideoSource:
         expected = self._stream.frames
         if self._fault:
             raise SourceError(f"{self._fault}; {index} frames were delivered")
-        if self._tail >= HOPELESS:
+        if self._trailing >= HOPELESS:
             raise SourceError(
-                f"{self.uri}: the last {self._tail} packets are unreadable; {index} frames were delivered"
+                f"{self.uri}: the last {self._trailing} packets are unreadable; {index} frames were delivered"
             )
         if expected and self._packets < expected:
             raise SourceError(
@@ -252,11 +273,11 @@ class VideoSource:
 
     def _report(self) -> None:
         if self._broken:
-            self.notices.append(f"{self._broken} broken packets of {self._packets} were skipped")
+            self.notices.append(f"broken packets skipped: {self._broken} of {self._packets}")
         if self._concealed:
-            self.notices.append(f"{self._concealed} frames are damaged: the decoder patched them")
+            self.notices.append(f"damaged frames that the decoder patched: {self._concealed}")
         if self._times.repaired:
-            self.notices.append(f"{self._times.repaired} frames without a usable time were given one")
+            self.notices.append(f"frames without a usable time that were given one: {self._times.repaired}")
 
     def close(self) -> None:
         """End the reading and free the decoder; frames handed out stay valid. Idempotent, from any thread."""
@@ -283,7 +304,7 @@ def open_container(uri: str) -> av.container.InputContainer:
     try:
         # An absolute path is never taken for a protocol, whatever colons it holds.
         return av.open(uri if network else os.path.abspath(uri), timeout=NETWORK_TIMEOUT_S if network else None)
-    except av.error.InvalidDataError:
+    except (av.error.InvalidDataError, EOFError):
         raise SourceError(
             f"{uri} is no video that FFmpeg can read: it is truncated, damaged, or of another kind"
         ) from None
@@ -315,8 +336,8 @@ def find_video(container: av.container.InputContainer, uri: str) -> VideoStream:
     art = av.stream.Disposition.attached_pic
     videos = [s for s in container.streams.video if not s.disposition & art]
     if not videos:
-        kinds = ", ".join(sorted({s.type for s in container.streams if s.type != "video"})) or "nothing"
-        raise SourceError(f"{uri} holds no video: only {kinds}")
+        kinds = ", ".join(sorted({s.type for s in container.streams if s.type != "video"}))
+        raise SourceError(f"{uri} holds no video" + (f": only {kinds}" if kinds else "; it is empty"))
     if videos[0].codec_context is None:
         raise SourceError(f"{uri}: FFmpeg has no decoder for its video; convert it to H.264 first")
     return videos[0]
