@@ -95,11 +95,10 @@ def _fit(
     width: float, height: float, target: tuple[int, int], align: Align, rounding: Rounding
 ) -> tuple[int, int, int, int]:
     factor = min(target[0] / width, target[1] / height)
-    # A hair above the exact product, so that 416 * 432 / 416 floors to 432 and not to 431.
+    # Floor is what `int(side * factor)` in the usual scripts does, floating-point error included: 432 * (416 / 768) is
+    # 233 there. Models that were prepared so need the same; rounding to nearest has no such trap.
     integral = math.floor if rounding == "floor" else lambda v: math.floor(v + 0.5)
-    size = [
-        min(max(1, integral(side * factor + 1e-9)), most) for side, most in zip((width, height), target, strict=True)
-    ]
+    size = [min(max(1, integral(side * factor)), most) for side, most in zip((width, height), target, strict=True)]
     x, y = (0, 0) if align == "topleft" else ((target[0] - size[0]) // 2, (target[1] - size[1]) // 2)
     return x, y, size[0], size[1]
 
