@@ -29,12 +29,13 @@ def inspect_command(target: str, as_json: bool) -> None:
 
 
 def _model_path(target: str) -> Path | None:
+    """The model's file; None when the target looks like a source."""
+    is_file = target.lower().endswith(".onnx")
+    if not is_file and ("://" in target or Path(target).exists() or any(mark in target for mark in "./\\*?[%")):
+        return None
     from raven.models import find_model
 
-    if target.lower().endswith(".onnx"):
-        return find_model(target)
-    looks_like_source = "://" in target or Path(target).exists() or any(mark in target for mark in "./\\*?[%")
-    return None if looks_like_source else find_model(target)
+    return find_model(target)
 
 
 def model_facts(path: Path) -> dict[str, Any]:
