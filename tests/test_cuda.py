@@ -80,8 +80,7 @@ def test_cuda_waits_for_vulkan_and_vulkan_for_cuda(device: Device, seam: cuda.Cu
     finally:
         cuda.call(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")
         device.wait_idle()
-        theirs.close()
-        seam._timelines.remove(theirs)
+        seam.drop_timeline(theirs)
         cu.cuStreamDestroy(stream)
         for item in (done, shared, pool, pipeline, second, first):
             item.destroy()
@@ -93,8 +92,7 @@ def test_a_thousand_rounds_leave_nothing(device: Device, seam: cuda.CudaSeam) ->
         timeline = Timeline(device, shared=True)
         theirs = seam.timeline(timeline)
         assert seam.pointer(tensor)
-        seam._timelines.remove(theirs)
-        theirs.close()
+        seam.drop_timeline(theirs)
         timeline.destroy()
         tensor.destroy()
 

@@ -135,6 +135,11 @@ class CudaSeam:
         self._timelines.append(one)
         return one
 
+    def drop_timeline(self, one: CudaTimeline) -> None:
+        """Let go of an imported timeline; its streams must have finished."""
+        self._timelines.remove(one)
+        one.close()
+
     def close(self) -> None:
         """Let go of everything imported, once CUDA has finished; idempotent."""
         if self.context is None:

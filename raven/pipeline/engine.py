@@ -19,7 +19,7 @@ from raven.frame.format import FrameFormat
 from raven.frame.geometry import place
 from raven.frame.rasterise import InputSpec, Rasteriser
 from raven.frame.routes import choose_route
-from raven.gpu import Device
+from raven.gpu import Device, Queue
 from raven.infer import load_model
 from raven.models import find_model
 from raven.pipeline.options import RunOptions
@@ -28,6 +28,8 @@ from raven.tensor import Tensor
 
 #: Frames in flight: enough that source, model and sink each hold one and one waits.
 SLOTS_CPU = 4
+#: On a GPU small models leave room for each other, and hand-offs between Vulkan and CUDA overlap.
+SLOTS_GPU = 6
 
 
 class Engine:
@@ -71,14 +73,15 @@ class Engine:
             finally:
                 self.device = opening.result()
                 self._closing.append(self.device.close)
-        self.queue = self.device.graphics[0]
-        self.batch = 1
+        self.shared = bool(getattr(self.model, "asynchronous", False))
+        if self.shared:
+            self.model.connect(self.device)
         self.spec = self._input_spec()
         self._input_shape = self._shape_of_input()
         self.output_shapes = self.model.resolve(self._input_shape)
         self._choose_route(format)
         self._make_passes()
-        count = self.options.slots or SLOTS_CPU
+        count = self.options.slots or (SLOTS_GPU if self.shared else SLOTS_CPU)
         self.slots: list[Slot] = []
         self._closing.append(self._close_slots)
         for index in range(count):
@@ -120,12 +123,23 @@ class Engine:
     def new_inputs(self) -> list[Tensor]:
         """Input tensors of one slot."""
         spec = self.model.inputs[0]
-        return [Tensor(self.device, self._input_shape, spec.dtype, layout=self.spec.layout)]
+        return [Tensor(self.device, self._input_shape, spec.dtype, layout=self.spec.layout, shared=self.shared)]
 
     def new_outputs(self) -> list[Tensor]:
         """Output tensors of one slot, as large as the model can make them."""
         pairs = zip(self.output_shapes, self.model.outputs, strict=True)
-        return [Tensor(self.device, shape, spec.dtype) for shape, spec in pairs]
+        return [Tensor(self.device, shape, spec.dtype, shared=self.shared) for shape, spec in pairs]
+
+    def bind_model(self, slot: Slot) -> Any:
+        """Tie the model to a slot's tensors, and to its timeline where the model runs on the GPU."""
+        if self.shared:
+            return self.model.bind(slot.inputs, slot.outputs, slot.time)
+        return self.model.bind(slot.inputs, slot.outputs)
+
+    def queue_of(self, slot: Slot) -> Queue:
+        """The queue that a slot submits to: slots on queues of their own overlap."""
+        queues = self.device.graphics
+        return queues[slot.index % len(queues)]
 
     # -- passes ----------------------------------------------------------------------------------------------------
 

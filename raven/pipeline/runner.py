@@ -63,7 +63,7 @@ class Runner:
         """
         threads = [
             threading.Thread(target=self._guard, args=(stage,), name=f"raven-{name}", daemon=True)
-            for name, stage in (("source", self._read), ("infer", self._infer))
+            for name, stage in self._background_stages()
         ]
         started = perf_counter()
         for thread in threads:
@@ -75,6 +75,11 @@ class Runner:
             thread.join(10.0)
         self._finish(perf_counter() - started)
         return self.report
+
+    def _background_stages(self) -> list[tuple[str, Callable[[], None]]]:
+        if self.engine.shared:
+            return [("source", self._read)]
+        return [("source", self._read), ("infer", self._infer)]
 
     def _guard(self, stage: Callable[[], None]) -> None:
         try:
@@ -99,6 +104,8 @@ class Runner:
     # -- source ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
+        if self.engine.shared:
+            self.engine.model.seam.make_current()
         frames = iter(self.source)
         while not self.options.stop.is_set():
             slot = self.ring.take("free")
@@ -114,8 +121,19 @@ class Runner:
             frame.planes, frame.owner = [], None  # the decoder may have its memory back
             self._span("upload", "source", begun, frame.index)
             self._submit_ns[slot.index] = slot.submit_input()
-            self.ring.put("input", slot)
-        self.ring.put("input", None)
+            if self.engine.shared:
+                self._enqueue(slot)
+            else:
+                self.ring.put("input", slot)
+        self.ring.put("output" if self.engine.shared else "input", None)
+
+    def _enqueue(self, slot: Slot) -> None:
+        """A model on the GPU: its run and command buffer B are enqueued at once, and nobody waits before the sink."""
+        begun = perf_counter_ns()
+        slot.enqueue_model()
+        self._span("infer", "source", begun, slot.frame.index)
+        self._submit_ns[slot.index] += slot.submit_output()
+        self.ring.put("output", slot)
 
     # -- model -----------------------------------------------------------------------------------------------------
 

@@ -44,10 +44,10 @@ class Slot:
     def __init__(self, engine: Engine, index: int) -> None:
         self.engine, self.index = engine, index
         device = engine.device
-        self.time, self.done = Timeline(device), Timeline(device)
+        self.time, self.done = Timeline(device, shared=engine.shared), Timeline(device)
         self.inputs = engine.new_inputs()
         self.outputs = engine.new_outputs()
-        self.binding = engine.model.bind(self.inputs, self.outputs)
+        self.binding = engine.bind_model(self)
         self._turn = 0
         self._format: FrameFormat | None = None
         self._parts: list[Any] = []
@@ -92,7 +92,7 @@ class Slot:
         return Buffer(self.engine.device, self.detector.detections.buffer.size, "readback")
 
     def _record(self) -> None:
-        queue = self.engine.queue
+        queue = self.engine.queue_of(self)
         self._pool = self._keep(CommandPool(self.engine.device, queue.family))
         first, second = self._record_input(), self._record_output()
         self._input = Submission(queue, first, [self.time], [self.time])
@@ -146,6 +146,10 @@ class Slot:
         """Run the model on the host and say so on the timeline."""
         self.binding.run()
         self.time.signal(self._value(MODEL))
+
+    def enqueue_model(self) -> None:
+        """Enqueue the model's run on the GPU, between the two command buffers; the host goes on."""
+        self.binding.enqueue(self._value(INPUT), self._value(MODEL))
 
     def submit_output(self) -> int:
         """Submit command buffer B; return the host's nanoseconds in the call."""
