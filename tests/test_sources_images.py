@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from support import media
 
 from raven.errors import SourceError, UsageError
 from raven.frame.format import Frame
 from raven.sources import ImageSource, VideoSource, open_source
 from raven.sources.images import natural_key
-from support import media
 
 
 def pixels(frame: Frame) -> np.ndarray:

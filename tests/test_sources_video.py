@@ -12,14 +12,13 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from support import media
 
 from raven.errors import SourceError, UsageError
 from raven.frame.format import FrameFormat
 from raven.sources import VideoSource, open_source
 from raven.sources.pixels import PlaneReader, nearest_format
 from raven.sources.timing import Timestamps, frame_rate_of
-
-from support import media
 
 FILM = Fraction(24000, 1001)
 B_FRAMES = {"crf": "12", "preset": "fast", "g": "12", "bf": "3", "b-adapt": "0"}

@@ -22,6 +22,7 @@ ENCODERS: dict[str, tuple[list[str], str, float, str]] = {
     "hevc_nvenc": (NV_PRESETS, "p4", 24, "nv12"),
 }
 AUTO = "libx264"
+X265_LEAST = 64  # its lookahead writes past its buffers when a picture of 48x48 or less comes (seen in 4.2)
 QUALITY_LIMIT = 51
 
 
@@ -91,6 +92,9 @@ def open_encoder(context: Any, name: str) -> None:
     ------
     SinkError
     """
+    if name == "libx265" and min(context.width, context.height) < X265_LEAST:
+        size = f"{context.width}x{context.height}"
+        raise SinkError(f"libx265 takes no side below {X265_LEAST} pixels, this is {size}: use libx264")
     try:
         context.open()
     except (av.error.FFmpegError, ValueError, OSError) as error:

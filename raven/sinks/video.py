@@ -73,6 +73,7 @@ class VideoSink:
         self._options = encoder_options(self.encoder, quality, preset)
         self._container: Any = None
         self._written = 0
+        self._cut_short = False
 
     # Opening
 
@@ -148,6 +149,7 @@ class VideoSink:
         try:
             self._container.mux(self._stream.encode(picture))
         except (av.error.FFmpegError, OSError) as error:
+            self._cut_short = True
             raise SinkError(self._failed(error)) from None
 
     def _failed(self, error: BaseException) -> str:
@@ -199,7 +201,8 @@ class VideoSink:
             self._mux(None)
         self._discard(remove=not self._written)
         if self._written:
-            message = f"{self._written} finished frames are kept in {self._partial}"
+            which = "what was written of" if self._cut_short else "all of"
+            message = f"{which} {self._written} finished frames is kept in {self._partial}"
             self.notices.append(message)
             log.warning(message)
 
@@ -247,6 +250,7 @@ def remux(source: Path, target: Path, muxer: str) -> None:
     with av.open(str(source)) as old, av.open(str(target), "w", format=muxer, container_options=options) as new:
         stream = old.streams.video[0]
         copy = new.add_stream_from_template(stream, opaque=True)
+        copy.codec_context.codec_tag = stream.codec_context.codec_tag
         for packet in old.demux(stream):
             if packet.dts is not None:
                 packet.stream = copy
