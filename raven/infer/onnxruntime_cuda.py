@@ -179,3 +179,10 @@ class CudaBinding:
         self._seam.drop_timeline(self._timeline)
         call(cu.cuStreamDestroy(self.stream), "cuStreamDestroy")
         self.stream = None
+
+
+def load(path: Path, **options: Any) -> CudaModel:
+    """Load a model; options are those of :class:`CudaModel`."""
+    from raven.infer.onnxruntime import OnnxModel
+
+    return CudaModel(path, OnnxModel(path), **options)

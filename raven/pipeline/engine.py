@@ -12,6 +12,7 @@ import numpy as np
 from raven.detect.card import ModelCard, load_card
 from raven.detect.classes import class_ids
 from raven.detect.detector import Detector
+from raven.detect.heads import HeadSpec
 from raven.draw.compose import Compose
 from raven.draw.overlay import Overlay
 from raven.errors import ModelError
@@ -20,6 +21,7 @@ from raven.frame.geometry import place
 from raven.frame.rasterise import InputSpec, Rasteriser
 from raven.frame.routes import choose_route
 from raven.gpu import Device, Queue
+from raven.gpu.memory import MemoryKind
 from raven.infer import load_model
 from raven.models import find_model
 from raven.pipeline.options import RunOptions
@@ -123,12 +125,20 @@ class Engine:
     def new_inputs(self) -> list[Tensor]:
         """Input tensors of one slot."""
         spec = self.model.inputs[0]
-        return [Tensor(self.device, self._input_shape, spec.dtype, layout=self.spec.layout, shared=self.shared)]
+        kind: MemoryKind = "device" if self._model_sees_device_memory else "readback"
+        layout = self.spec.layout
+        return [Tensor(self.device, self._input_shape, spec.dtype, layout=layout, kind=kind, shared=self.shared)]
 
     def new_outputs(self) -> list[Tensor]:
         """Output tensors of one slot, as large as the model can make them."""
         pairs = zip(self.output_shapes, self.model.outputs, strict=True)
-        return [Tensor(self.device, shape, spec.dtype, shared=self.shared) for shape, spec in pairs]
+        kind: MemoryKind = "device" if self._model_sees_device_memory else "upload"
+        return [Tensor(self.device, shape, spec.dtype, kind=kind, shared=self.shared) for shape, spec in pairs]
+
+    @property
+    def _model_sees_device_memory(self) -> bool:
+        """A model on the host needs mapped memory; on a CPU or integrated device all memory is."""
+        return self.shared or self.device.caps.host_memory
 
     def bind_model(self, slot: Slot) -> Any:
         """Tie the model to a slot's tensors, and to its timeline where the model runs on the GPU."""
@@ -153,9 +163,14 @@ class Engine:
     def _make_passes(self) -> None:
         device, options = self.device, self.options
         self.rasteriser = self._own(Rasteriser(device, self.spec, self.route))
-        self.detector = self._own(Detector(device, self.card, self.output_shapes, [o.dtype for o in self.model.outputs]))
+        types = [output.dtype for output in self.model.outputs]
+        self.detector = self._own(Detector(device, self._head_spec(), self.output_shapes, types))
         draws = options.draw and bool(self.pictures)
         self.overlay = self._own(Overlay(device, self.card.names)) if draws else None
+
+    def _head_spec(self) -> HeadSpec:
+        card = self.card
+        return HeadSpec(card.head, self.spec.size, classes=len(card.names), strides=card.strides)
 
     def _own(self, part: Any) -> Any:
         self._closing.append(part.destroy)
