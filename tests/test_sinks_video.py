@@ -91,6 +91,16 @@ def test_time_bases(tmp_path: Path, time_base: Fraction) -> None:
     assert [f.pts * f.time_base for f in decode(tmp_path / "out.mp4")] == [p * time_base for p in pts]
 
 
+@media.needs_ffmpeg
+@pytest.mark.parametrize("pts", [steady(48), VFR], ids=["steady", "variable"])
+def test_the_whole_lasts_to_the_end_of_the_last_frame(tmp_path: Path, pts: list[int]) -> None:
+    sink = VideoSink(tmp_path / "out.mp4")
+    write(sink, stream_info(), pts)
+    sink.close()
+    seconds = float(media.ffprobe(tmp_path / "out.mp4", "format=duration")["format"]["duration"])
+    assert seconds == pytest.approx((pts[-1] + 1001) / 24000, abs=1.5e-3)
+
+
 def test_a_late_start_is_kept(tmp_path: Path) -> None:
     sink = VideoSink(tmp_path / "out.mp4")
     write(sink, stream_info(), [48000 + at for at in steady(30)])

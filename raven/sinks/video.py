@@ -89,6 +89,8 @@ class VideoSink:
         self._partial = partial_path(self._target)
         self._width, self._height = info.width + info.width % 2, info.height + info.height % 2
         self._time_base = info.time_base
+        self._frame_seconds = 1 / (info.frame_rate or USUAL_RATE)
+        self._frame_units = max(1, round(self._frame_seconds / info.time_base))
         if (self._width, self._height) != (info.width, info.height):
             self.notices.append(
                 f"{info.width}x{info.height} is odd: written as {self._width}x{self._height}, as 4:2:0 video needs"
@@ -147,7 +149,9 @@ class VideoSink:
 
     def _mux(self, picture: av.VideoFrame | None) -> None:
         try:
-            self._container.mux(self._stream.encode(picture))
+            for packet in self._stream.encode(picture):
+                packet.duration = self._frame_units  # counts for the last frame alone: the others end with the next
+                self._container.mux_one(packet)
         except (av.error.FFmpegError, OSError) as error:
             self._cut_short = True
             raise SinkError(self._failed(error)) from None
@@ -182,7 +186,7 @@ class VideoSink:
             return
         whole = self._target.with_name(f".{self._target.stem}.finishing{self._suffix}")
         try:
-            remux(self._partial, whole, CONTAINERS[self._suffix])
+            remux(self._partial, whole, CONTAINERS[self._suffix], self._frame_seconds)
             put_in_place(whole, self._target)
         except (av.error.FFmpegError, OSError) as error:
             whole.unlink(missing_ok=True)
@@ -244,14 +248,19 @@ def wrap_nv12(nv12: np.ndarray, width: int, height: int) -> av.VideoFrame:
         return picture
 
 
-def remux(source: Path, target: Path, muxer: str) -> None:
-    """Copy the packets of ``source`` into an ordinary MP4 or MOV with the index at its start."""
+def remux(source: Path, target: Path, muxer: str, frame_seconds: Fraction) -> None:
+    """Copy the packets of ``source`` into an ordinary MP4 or MOV with the index at its start.
+
+    ``frame_seconds`` is how long a frame usually lasts. It is said anew, because an MP4 stores what lies between two
+    decoding times instead, and with a variable rate and B-frames the whole would seem to last longer than it does.
+    """
     options = {"movflags": "faststart"}
     with av.open(str(source)) as old, av.open(str(target), "w", format=muxer, container_options=options) as new:
         stream = old.streams.video[0]
         copy = new.add_stream_from_template(stream, opaque=True)
+        duration = max(1, round(frame_seconds / (stream.time_base or 1)))
         copy.codec_context.codec_tag = stream.codec_context.codec_tag
         for packet in old.demux(stream):
             if packet.dts is not None:
-                packet.stream = copy
+                packet.stream, packet.duration = copy, duration
                 new.mux(packet)
