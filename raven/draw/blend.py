@@ -1,8 +1,9 @@
-"""Blends a layer's dirty tiles over finished pictures and empties the layer: one workgroup a tile."""
+"""Blends a layer's dirty tiles over finished pictures and empties the layer."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 import numpy as np
 
@@ -18,17 +19,19 @@ class Blend:
 
     Parameters
     ----------
+    wants : collection of {'nv12', 'rgba'}
     matrix : numpy.ndarray
         :func:`raven.draw.regrid.rgb_to_yuv` of the NV12 picture.
     """
 
-    def __init__(self, device: Device, matrix: np.ndarray) -> None:
+    def __init__(self, device: Device, wants: Collection[str], matrix: np.ndarray) -> None:
         self.matrix = matrix
         self.pipeline = ComputePipeline(
             device,
             "draw/compose_blend",
             push_size=_PUSH.size,
             bindings=[("storage", 1)],
+            constants={0: "nv12" in wants, 1: "rgba" in wants},
         )
 
     def bind(self, layer: Layer, nv12: Buffer | None, rgba: Buffer | None) -> BoundBlend:

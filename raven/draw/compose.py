@@ -71,7 +71,7 @@ class Compose:
             self.passes["nv12"] = self._nv12(coefficients)
         if "rgba" in self.wants:
             self.passes["rgba"] = ConvertPicture(device, format, "rgbaMain", coefficients)
-        self.blend = Blend(device, coefficients)
+        self.blend = Blend(device, self.wants, coefficients)
 
     def _nv12(self, coefficients: np.ndarray) -> PicturePass:
         if copies_planes(self.format):

@@ -100,7 +100,7 @@ class BoundOverlay:
     layer : Image
         R8G8B8A8_UNORM, premultiplied alpha, of the upright frame's size.
     tiles : Buffer
-        Which 16x16 tiles of it hold anything; see :mod:`raven.draw.layer`.
+        Which 8x8 tiles of it hold anything; see :mod:`raven.draw.layer`.
     surface : Layer
         Both of them, for further passes that draw.
     """

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from raven.draw.regrid import grid
-from raven.frame.colour import sample_scale, source_constants, source_view
+from raven.draw.regrid import Taps, grid
+from raven.frame.colour import float_bits, sample_scale, source_constants, source_view
 from raven.frame.format import FrameFormat
 from raven.frame.planes import PlaneSet
 from raven.gpu import Buffer, ComputePipeline, DescriptorSet, Device, Recorder
@@ -138,7 +137,7 @@ class _BoundCompute:
 class PlanesToNv12:
     """Any YUV format as upright 8-bit NV12 in the source's own matrix and range."""
 
-    push = struct.Struct("<Q16i3f3f3fI")
+    push = struct.Struct("<Q14i3fI")
 
     def __init__(self, device: Device, format: FrameFormat) -> None:
         self.format = format
@@ -147,7 +146,7 @@ class PlanesToNv12:
             "draw/compose_planes",
             push_size=self.push.size,
             bindings=_SOURCE,
-            constants={0: source_constants(format)[0]},
+            constants={0: source_constants(format)[0], **_tap_constants(grid(format).taps)},
         )
 
     def bind(self, planes: PlaneSet, target: Buffer) -> BoundPicture:
@@ -167,9 +166,6 @@ class PlanesToNv12:
             *(taps_x.first, taps_y.first),
             *where.step,
             *pixel.plane_size(1, format.width, format.height),
-            *(len(taps_x.weights), len(taps_y.weights)),
-            *_three(taps_x.weights),
-            *_three(taps_y.weights),
             *self._levels(),
             nv12_stride(format.upright_size[0]),
         )
@@ -185,8 +181,12 @@ class PlanesToNv12:
         self.pipeline.destroy()
 
 
-def _three(weights: Sequence[float]) -> tuple[float, ...]:
-    return (*weights, 0.0, 0.0)[:3]
+def _tap_constants(taps: tuple[Taps, Taps]) -> dict[int, int]:
+    """Specialisation constants 32 to 39: numbers of taps, then weights."""
+    values = [len(one.weights) for one in taps]
+    for one in taps:
+        values += [float_bits(weight) for weight in (*one.weights, 0.0, 0.0)[:3]]
+    return dict(enumerate(values, 32))
 
 
 class ConvertPicture:

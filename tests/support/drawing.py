@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from raven.draw.overlay import BoundOverlay, Overlay
 from raven.gpu import Buffer, Device
@@ -72,3 +73,16 @@ def over(layer: np.ndarray, ground: np.ndarray) -> np.ndarray:
     """A layer over an RGB picture."""
     alpha = layer[..., 3:].astype(float) / 255
     return np.clip(layer[..., :3] + ground * (1 - alpha) + 0.5, 0, 255).astype(np.uint8)
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way for the host to see what is in GPU memory raises."""
+
+    def poisoned(*args: object, **options: object) -> None:
+        raise AssertionError("the host looked at GPU memory")
+
+    for owner, names in ((Tensor, ("read", "read_header")), (Buffer, ("read", "array"))):
+        for name in names:
+            monkeypatch.setattr(owner, name, poisoned)
+    monkeypatch.setattr(Tensor, "array", property(poisoned))
+    monkeypatch.setattr(Tensor, "data_pointer", property(poisoned))
