@@ -12,6 +12,7 @@ from typing import Any
 import av
 import av.error
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from raven.errors import SinkError
 from raven.sinks.base import DrawnFrame, StreamInfo
@@ -74,6 +75,7 @@ class VideoSink:
         self._container: Any = None
         self._written = 0
         self._cut_short = False
+        self._reformatter = VideoReformatter()
 
     # Opening
 
@@ -143,6 +145,9 @@ class VideoSink:
         if frame.nv12 is None:
             raise SinkError(f"frame {frame.index} came to {self.path} without its NV12 planes")
         picture = wrap_nv12(frame.nv12, self._width, self._height)
+        if self._pixel_format != "nv12":
+            # By one thread: swscale with several gave wrong rows now and then.
+            picture = self._reformatter.reformat(picture, format=self._pixel_format, threads=1)
         picture.pts, picture.time_base = frame.pts, self._time_base
         self._mux(picture)
         self._written += 1

@@ -154,6 +154,7 @@ class PlaneReader:
         if self.pixel.yuv and not frame.format.is_rgb:
             # Same range in and out: levels must not be stretched on the way.
             options = {"src_color_range": self._range, "dst_color_range": self._range}
+        # By one thread: swscale with several gave wrong rows now and then (P010 to yuv420p10le, one time in 200).
         return self._reformatter.reformat(
             frame, width, height, self._target, interpolation=_EXACT, threads=1, **options
         )

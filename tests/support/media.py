@@ -33,10 +33,10 @@ def luma(index: int, width: int, height: int) -> np.ndarray:
 
 
 def picture(index: int, width: int, height: int, pix_fmt: str = "yuv420p") -> av.VideoFrame:
-    """`luma` with some colour, in any pixel format."""
+    """`luma` with some colour, in any pixel format. One thread: swscale with several gives wrong rows now and then."""
     grey = luma(index, width, height)
     rgb = np.stack([grey, np.roll(grey, index, 0), 255 - grey], axis=-1)
-    return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24").reformat(format=pix_fmt)
+    return av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24").reformat(format=pix_fmt, threads=1)
 
 
 def make_clip(
