@@ -12,7 +12,8 @@ ROUNDING = 1e-6
 
 def frame_rate_of(average: Fraction | None, base: Fraction | None) -> Fraction | None:
     """Nominal rate, in frames a second: the base rate when the average is that but for rounding, else the average."""
-    rate = average or base
+    # PyAV 19 has a rational type of its own that lacks most of Fraction's arithmetic.
+    rate, base = (Fraction(value) if value else None for value in (average or base, base))
     if not rate:
         return None
     if base and abs(rate / base - 1) < SAME_RATE:

@@ -128,7 +128,7 @@ class VideoSource:
             chroma_site=chroma_site_of(chroma_location(self._container, self._stream)),
             rotation=rotation,
             mirror=mirror,
-            sample_aspect_ratio=self._stream.sample_aspect_ratio or Fraction(1),
+            sample_aspect_ratio=Fraction(self._stream.sample_aspect_ratio or 1),
         )
 
     def _orientation(self, first: av.VideoFrame) -> tuple[bool, int]:
@@ -148,7 +148,7 @@ class VideoSource:
         return SourceInfo(
             uri=self.uri,
             format=self._format,
-            time_base=stream.time_base or Fraction(1, 1000),
+            time_base=Fraction(stream.time_base or Fraction(1, 1000)),
             frame_rate=frame_rate_of(stream.average_rate, stream.base_rate),
             frames=frames,
             duration=self._duration(),
