@@ -42,7 +42,8 @@ class HeadSpec:
     corners : bool
         Boxes of ``detr`` and ``detr-labels`` are x1, y1, x2, y2 rather than centre and size.
     outputs : mapping of str to int
-        Position of an output by role (``scores``, ``boxes``, ``labels``, ``sizes``, ``offsets``), where shapes do not tell.
+        Position of an output by role (``scores``, ``boxes``, ``labels``, ``sizes``, ``offsets``), for what shapes do not
+        tell.
     """
 
     type: str
@@ -130,7 +131,8 @@ def _check(spec: HeadSpec, made: Plan) -> None:
         )
     if spec.classes and made.classes != spec.classes:
         raise ModelError(
-            f"the card has {spec.classes} classes, the outputs of head {spec.type!r} hold {made.classes}; correct the card"
+            f"the card has {spec.classes} classes, the outputs of head {spec.type!r} hold {made.classes}; "
+            "correct the card"
         )
 
 
