@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,14 +307,21 @@ def test_inspect_of_nothing_is_one_line(tmp_path: Path) -> None:
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
 
 
-def test_models_lists_what_the_folder_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "one.onnx").write_bytes(bytes(2_500_000))
-    (tmp_path / "one.toml").write_text('licence = "MIT"\n[head]\nkind = "yolox"\n')
-    (tmp_path / "two.onnx").write_bytes(b"")
-    monkeypatch.setattr("raven.cli.models.model_folder", lambda: tmp_path)
-    listed = json.loads(invoke("models", "--json").stdout)
-    assert listed == [
-        {"name": "one", "megabytes": 2.5, "licence": "MIT", "head": "yolox"},
-        {"name": "two", "megabytes": 0.0},
-    ]
-    assert "one" in invoke("models").stdout and "MIT" in invoke("models").stdout
+def test_models_lists_what_the_folder_holds() -> None:
+    """Against the files themselves: every model of the folder is listed, with its size and the card's words."""
+    folder = Path(raven.__file__).parents[1] / "models"
+    files = {path.stem: path for path in folder.glob("*.onnx")}
+    listed = {item["name"]: item for item in json.loads(invoke("models", "--json").stdout)}
+    assert listed.keys() == files.keys() and "nanodet_416" in listed
+    shown = invoke("models").stdout
+    for name, path in files.items():
+        card = tomllib.loads(path.with_suffix(".toml").read_text())["model"]
+        assert listed[name]["megabytes"] == round(path.stat().st_size / 1e6, 2)
+        assert listed[name]["licence"] == card["licence"] and card["licence"] in shown
+
+
+def test_inspect_describes_a_bundled_model() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    facts = json.loads(invoke("inspect", "nanodet_416", "--json").stdout)
+    assert facts["inputs"] == ["input_1:0 float32 [1, 3, 416, 416]"]
+    assert len(facts["outputs"]) == 6 and facts["card"]["head"] == "nanodet" and len(facts["card"]["names"]) == 80

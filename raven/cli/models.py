@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import typer
 
-import raven
-
-#: Keys of a card that are worth a look in a list.
-SHOWN = ("head", "licence", "license", "origin")
+from raven.models import BundledModel, list_models, models_folder
 
 
 def models_command(as_json: bool) -> None:
-    """Print name, size, head, licence and origin of every bundled model."""
-    found = [describe(path) for path in sorted(model_folder().glob("*.onnx"))]
+    """Print name, size, task, licence and origin of every bundled model.
+
+    Raises
+    ------
+    ModelError
+        A card is wrong.
+    """
+    found = [describe(model) for model in list_models()]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif not found:
-        typer.echo(f"no models in {model_folder()}; give a path: raven run INPUT --model FILE.onnx", err=True)
-    for item in () if as_json else found:
-        facts = ", ".join(f"{key} {value}" for key, value in item.items() if key in SHOWN)
-        typer.echo(f"{item['name']:26} {item['megabytes']:6.2f} MB  {facts}")
+        typer.echo(f"no models in {models_folder()}; give a path: raven run INPUT --model FILE.onnx", err=True)
+    else:
+        typer.echo("\n".join(_lines(found)))
 
 
-def model_folder() -> Path:
-    """The folder of bundled models: in the installed package, else at the project's root."""
-    package = Path(raven.__file__).resolve().parent
-    inside = package / "_models"
-    return inside if inside.is_dir() else package.parent / "models"
+def describe(model: BundledModel) -> dict[str, Any]:
+    """Plain data about a model."""
+    card = model.card
+    return {
+        "name": model.name,
+        "megabytes": round(model.path.stat().st_size / 1e6, 2),
+        "head": card.head,
+        "classes": len(card.names),
+        "description": card.description,
+        "licence": card.licence,
+        "origin": card.origin,
+    }
 
 
-def describe(path: Path) -> dict[str, Any]:
-    """Name, size and the card's plain entries of a model file."""
-    card = path.with_suffix(".toml")
-    entries = tomllib.loads(card.read_text(encoding="utf-8")) if card.is_file() else {}
-    plain = {key: _word(value) for key, value in entries.items() if key in SHOWN and _word(value)}
-    return {"name": path.stem, "megabytes": round(path.stat().st_size / 1e6, 2), **plain}
-
-
-def _word(value: Any) -> str:
-    """A card may give a table where a name is enough for a list."""
-    if isinstance(value, dict):
-        value = value.get("kind", value.get("name", value.get("type", "")))
-    return str(value)
+def _lines(found: list[dict[str, Any]]) -> list[str]:
+    width = max(len(item["name"]) for item in found)
+    lines = []
+    for item in found:
+        lines.append(f"{item['name']:{width}}  {item['megabytes']:5.1f} MB  {item['description']}")
+        lines.append(f"{'':{width}}  {'':8}  licence: {item['licence']}")
+    return lines
