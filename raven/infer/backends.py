@@ -91,10 +91,15 @@ def _obstacle(name: str) -> str | None:
     backend = BACKENDS[name]
     if not _exists(backend.module):
         return "this version of Raven does not have it"
-    for package in backend.packages:
-        if not _exists(package):
-            return f"{package} is not installed, {_install(backend.extra)}"
-    return _lacks_provider(backend) or (None if name == "cpu" else _lacks_gpu())
+    runtime, *others = backend.packages
+    if obstacle := _lacks([runtime], backend) or _lacks_provider(backend) or _lacks(others, backend):
+        return obstacle
+    return None if name == "cpu" else _lacks_gpu()
+
+
+def _lacks(packages: list[str], backend: Backend) -> str | None:
+    absent = [package for package in packages if not _exists(package)]
+    return f"{absent[0]} is not installed, {_install(backend.extra)}" if absent else None
 
 
 def _lacks_provider(backend: Backend) -> str | None:
