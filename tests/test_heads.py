@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from heads_oracle import DECODERS, INEXACT, Decoded, clear_of, nms, to_source
 
 from raven.detect.detector import Detector
-from raven.detect.heads import HeadSpec
+from raven.detect.heads import HEADS, HeadSpec
 from raven.frame.geometry import Placement
 from raven.gpu import Device
 from raven.tensor import Tensor
+from tests.heads_oracle import INEXACT, clear_of, decoded, selected, to_source
+from tests.reference.decoders import Decoded
 
 CASES = 1000
 
@@ -131,10 +132,6 @@ PLACEMENTS = [
 ]
 
 
-def as_float(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    return [a if a.dtype.kind in "iu" else a.astype(np.float32) for a in arrays]
-
-
 def run(device: Device, detector: Detector, tensors: list[Tensor], placement: Placement, limits: dict, **more):
     """Rows and header of one frame."""
     bound = detector.bind(tensors, placement, **limits, **more)
@@ -145,8 +142,8 @@ def run(device: Device, detector: Detector, tensors: list[Tensor], placement: Pl
         bound.destroy()
 
 
-def check(found: Decoded, head: str, limits: dict, placement: Placement, rows, header) -> None:
-    kept, produced = nms(found, head, limits)
+def check(found: Decoded, spec: HeadSpec, limits: dict, placement: Placement, rows, header) -> None:
+    kept, produced = selected(found, spec, limits)
     assert (header[1], header[10], header[12]) == (len(kept), produced, len(kept))
     np.testing.assert_array_equal(rows[:, 5], found.classes[kept])
     np.testing.assert_allclose(rows[:, 4], found.scores[kept], rtol=0, atol=3e-7)
@@ -154,7 +151,7 @@ def check(found: Decoded, head: str, limits: dict, placement: Placement, rows, h
     assert (rows[:, 6] == -1).all() and (rows[:, 7] == 0).all()
 
 
-@pytest.mark.parametrize("head", DECODERS)
+@pytest.mark.parametrize("head", HEADS)
 def test_the_same_boxes_are_kept_as_by_numpy(device: Device, head: str) -> None:
     models = [m for m in MODELS if m.spec.type == head]
     rng = np.random.default_rng(7)
@@ -167,14 +164,14 @@ def test_the_same_boxes_are_kept_as_by_numpy(device: Device, head: str) -> None:
             arrays, limits = draw(rng, m), some_limits(rng, m)
             for tensor, array in zip(tensors, arrays, strict=True):
                 tensor.write(array[None])
-            found = DECODERS[head](m.spec, as_float(arrays))
+            found = decoded(m.spec, arrays)
             if head in INEXACT:
-                limits["iou"] = clear_of(found, head, limits)
+                limits["iou"] = clear_of(found, m.spec, limits)
             if m.spec.logits:
                 limits["conf"] = min(1.0, limits["conf"] + 1e-4)
             placement = PLACEMENTS[rng.integers(len(PLACEMENTS))]
             result, header = run(device, detector, tensors, placement, limits)
-            check(found, head, limits, placement, result, header)
+            check(found, m.spec, limits, placement, result, header)
             kept += len(result)
         for item in (detector, *tensors):
             item.destroy()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from heads_oracle import Decoded, nms, to_source, yolov8
 
 from raven.detect.detector import Detector
 from raven.detect.heads import HeadSpec
 from raven.frame.geometry import Placement, place
 from raven.gpu import Device
 from raven.tensor import Tensor
+from tests.heads_oracle import decoded, selected, to_source
+from tests.reference.decoders import Decoded
 
 SIZE = (640, 640)
 SPEC = HeadSpec("yolov8", SIZE)
@@ -47,7 +48,7 @@ class Rig:
         """The rows, after a comparison with NumPy's."""
         rows, header = self.run(boxes, scores, **limits)
         found = decode(boxes, scores)
-        kept, produced = nms(found, "yolov8", LIMITS | limits)
+        kept, produced = selected(found, SPEC, LIMITS | limits)
         assert (header[1], header[10]) == (len(kept), produced)
         np.testing.assert_array_equal(rows[:, 4], found.scores[kept])
         np.testing.assert_array_equal(rows[:, 5], found.classes[kept])
@@ -56,7 +57,7 @@ class Rig:
 
 
 def decode(boxes: np.ndarray, scores: np.ndarray) -> Decoded:
-    return yolov8(SPEC, [np.concatenate([boxes, scores], 1).T.astype(np.float32)])
+    return decoded(SPEC, [np.concatenate([boxes, scores], 1).T.astype(np.float32)])
 
 
 def crowd(rng, n: int, step: float = 1.0) -> np.ndarray:
@@ -164,7 +165,7 @@ def test_one_recording_serves_frame_after_frame(device: Device) -> None:
             first = bound.detections.read()
             device.immediate(bound.record)  # the same frame again: no trace of the one before
             np.testing.assert_array_equal(bound.detections.read(), first)
-            kept, _ = nms(decode(boxes, scores), "yolov8", LIMITS)
+            kept, _ = selected(decode(boxes, scores), SPEC, LIMITS)
             assert len(first) == len(kept)
         bound.destroy()
 
@@ -180,7 +181,7 @@ def test_frames_of_a_batch_do_not_mix(device: Device) -> None:
         bound = detector.bind([output], placement, **LIMITS, batch_index=index)
         device.immediate(bound.record)
         found = decode(*pair)
-        kept, _ = nms(found, "yolov8", LIMITS)
+        kept, _ = selected(found, SPEC, LIMITS)
         expected = to_source(found.boxes[kept], placement)
         np.testing.assert_allclose(bound.detections.read()[:, :4], expected, atol=1e-3, rtol=0)
         bound.destroy()
