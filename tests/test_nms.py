@@ -1,4 +1,4 @@
-"""Sorting and suppression at their limits: very many candidates, ties, what is not a number, overflow, frame after frame."""
+"""Sorting and suppression at their limits: many candidates, ties, what is not a number, overflow, frame after frame."""
 
 from __future__ import annotations
 
