@@ -1,8 +1,8 @@
 """Raven against the usual script: the same clip, model, thresholds and encoder, run alternately in one go.
 
 Each round runs every side once, in turn, so that a machine that warms up or is shared slows all of them alike; the
-ratio is taken within a round. Both sides count from the first frame asked for to the file's end, models loaded and
-warm. Sides: Raven, the script with ONNX Runtime's spinning threads off, and the script as most people have it (on).
+ratio is taken within a round. Every side counts until its file is whole, from when its models are loaded and warm.
+Sides: Raven, the script with ONNX Runtime's spinning threads off, and the script as most people have it (on).
 
     python benchmarks/compare.py out/bikes.mp4 --out out/compare.json
 """
@@ -30,48 +30,52 @@ LIMIT = 600
 def command(side: str, args: argparse.Namespace, folder: Path) -> list[str]:
     """The command line of a side, writing its video into ``folder``."""
     output = str(folder / f"{side}.mp4")
-    same = ["--conf", str(args.conf), "--iou", str(args.iou), "--max-det", str(args.max_det)]
-    same += ["--frames", str(args.frames)] if args.frames else []
-    same += ["--preset", args.preset, "--model", args.model]
+    same = ["--conf", str(args.conf), "--iou", str(args.iou), "--max-det", str(args.max_det), "--model", args.model]
+    words = [sys.executable, script_of(side), args.input, "-o", output, *same, *encoding(args)]
     if side == "raven":
-        report = ["--report", str(folder / "report.json"), "--backend", "cpu", "--quality", str(args.crf), "-q"]
-        return [sys.executable, "-m", "raven", "run", args.input, "-o", output, *same, *report, *args.raven]
-    spinning = ["--spinning"] if side.endswith("spinning") else []
-    script = str(HERE / "script_baseline.py")
-    return [
-        sys.executable,
-        script,
-        args.input,
-        "-o",
-        output,
-        *same,
-        "--head",
-        args.head,
-        "--crf",
-        str(args.crf),
-        *spinning,
-    ]
+        return [*words, *args.raven]
+    return [*words, "--head", args.head, *(["--spinning"] if side.endswith("spinning") else [])]
+
+
+def script_of(side: str) -> str:
+    """The program that does a side's work."""
+    return str(HERE / ("raven_side.py" if side == "raven" else "script_baseline.py"))
+
+
+def encoding(args: argparse.Namespace) -> list[str]:
+    """Flags that every side takes, the ceilings too."""
+    limit = ["--frames", str(args.frames)] if args.frames else []
+    return [*limit, "--preset", args.preset, "--crf", str(args.crf)]
 
 
 def run_once(side: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a side and return its figures.
+    """Run a side and return its figures."""
+    with tempfile.TemporaryDirectory() as name:
+        result = run_json(side, command(side, args, Path(name)))
+        result["bytes"] = Path(name, f"{side}.mp4").stat().st_size
+        return result
+
+
+def run_json(name: str, words: list[str]) -> dict[str, Any]:
+    """Run a program that prints JSON last.
 
     Raises
     ------
     SystemExit
         It failed: with its last line.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        words = command(side, args, folder)
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise SystemExit(f"error: {side} failed with {done.returncode}: {last}")
-        text = (folder / "report.json").read_text() if side == "raven" else done.stdout.splitlines()[-1]
-        result: dict[str, Any] = json.loads(text)
-        result["bytes"] = (folder / f"{side}.mp4").stat().st_size
-        return result
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SystemExit(f"error: {name} failed with {done.returncode}: {last}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def ceilings(args: argparse.Namespace) -> dict[str, Any]:
+    """Decoding, the model and encoding, each alone."""
+    words = [sys.executable, str(HERE / "ceilings.py"), args.input, "--model", args.model, *encoding(args)]
+    return run_json("ceilings", words)
 
 
 def measure(args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -148,6 +152,8 @@ def text(result: dict[str, Any]) -> str:
             ratio = result["raven_over"][side]
             line += f"   raven is x{ratio['median']:.2f} (x{ratio['min']:.2f} to x{ratio['max']:.2f})"
         lines.append(line)
+    alone = ", ".join(f"{name} {result['ceilings'][name]['fps']:.1f}" for name in ("decode", "infer", "encode"))
+    lines.append(f"alone, frames/s: {alone}; together at most {result['ceilings']['bound_fps']:.1f}")
     return "\n".join(lines)
 
 
@@ -166,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--frames", type=int)
     flags.add_argument("--preset", default="veryfast")
     flags.add_argument("--crf", type=int, default=20)
-    flags.add_argument("--raven", nargs=argparse.REMAINDER, default=[], help="further flags of `raven run`; last")
+    flags.add_argument("--raven", nargs=argparse.REMAINDER, default=[], help="further flags of raven_side.py; last")
     return flags
 
 
@@ -174,7 +180,7 @@ def main() -> None:
     """Measure, print, write."""
     args = parser().parse_args()
     runs = measure(args)
-    result = compare(runs) | {"conditions": conditions(args), "runs": runs}
+    result = compare(runs) | {"ceilings": ceilings(args), "conditions": conditions(args), "runs": runs}
     print(text(result))
     if args.out:
         Path(args.out).parent.mkdir(parents=True, exist_ok=True)

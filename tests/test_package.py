@@ -11,6 +11,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 
 import raven
@@ -49,11 +51,15 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty") / "venv"
     done = command([sys.executable, "-m", "venv", folder])
     assert done.returncode == 0, done.stderr
-    done = command([folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel])
+    install(folder / "bin", str(wheel))
+    return folder / "bin"
+
+
+def install(scripts: Path, requirement: str) -> None:
+    done = command([scripts / "python", "-m", "pip", "install", "--quiet", requirement])
     if any(word in done.stderr for word in OFFLINE):
         pytest.skip("no way to the package index")
     assert done.returncode == 0, done.stderr
-    return folder / "bin"
 
 
 def test_the_wheel_holds_what_a_run_needs(wheel: Path) -> None:
@@ -91,3 +97,30 @@ def test_installed_commands_work_without_the_compiler(scripts: Path, tmp_path: P
     # The only thing amiss is what the extra brings; the exit code says that a run would fail.
     assert [name for name, check in found.items() if check["status"] == "fail"] == ["onnxruntime"]
     assert "raven-gpu[cpu]" in found["onnxruntime"]["remedy"] and done.returncode == 1
+
+
+# After the test above, which wants the runtime absent.
+def test_an_installed_run_writes_every_frame(scripts: Path, wheel: Path, tmp_path: Path) -> None:
+    install(scripts, f"{wheel}[cpu]")
+    write_clip(tmp_path / "clip.mp4", frames=9)
+    cache = {"RAVEN_CACHE": str(tmp_path / "cache"), "RAVEN_VALIDATION": "0"}
+    words = [scripts / "raven", "run", "clip.mp4", "-o", "out.mp4", "--backend", "cpu", "--report", "report.json"]
+    done = command(words, cwd=tmp_path, env=cache)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["frames"] == 9
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    # Each picture is brighter than the one before: none was lost, doubled or moved.
+    means = [float(frame.mean()) for frame in frames]
+    assert len(frames) == 9 and means == sorted(means) and means[-1] - means[0] > 100
+
+
+def write_clip(path: Path, frames: int) -> None:
+    """Even grey pictures, from dark to light."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for level in np.linspace(30, 220, frames).astype(np.uint8):
+            picture = av.VideoFrame.from_ndarray(np.full((64, 96, 3), level, np.uint8), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
