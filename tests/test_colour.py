@@ -82,7 +82,9 @@ def test_charts_against_swscale(device: Device, name: str, matrix: str, full: bo
     frame = chart(name, 160, 90, full)
     format = FrameFormat(PIXEL_FORMATS[name], 160, 90, matrix=matrix, full_range=full)
     difference = np.abs(raven(device, frame, format) - swscale(frame, matrix, full))
-    assert difference.max() <= 2.0, f"{difference.max():.2f} at {np.unravel_index(difference.argmax(), difference.shape)}"
+    assert difference.max() <= 2.0, (
+        f"{difference.max():.2f} at {np.unravel_index(difference.argmax(), difference.shape)}"
+    )
 
 
 @pytest.mark.parametrize("matrix", SPACES)

@@ -8,6 +8,7 @@ from raven.frame.format import Frame, FrameFormat
 from raven.gpu import Buffer, Device, Image, Recorder
 
 _FORMATS = {(1, 8): "R8_UNORM", (2, 8): "R8G8_UNORM", (1, 16): "R16_UNORM", (2, 16): "R16G16_UNORM"}
+_TEXEL_BYTES = {name: components * bits // 8 for (components, bits), name in _FORMATS.items()}
 # Buffer-to-image copies want offsets that are multiples of the texel size; a cache line also helps the host's copy.
 _ALIGN = 64
 
@@ -26,15 +27,24 @@ class PlaneSet:
     ----------
     images : list of Image
         Packed formats lie in one 8-bit image of ``width * components`` columns.
+    words : list of Image
+        The same rows as 32-bit words, on CPU devices only: see :mod:`raven.frame.strips`.
     nbytes : int
-        Bytes of staging memory that a frame takes.
+        Bytes of staging memory that a frame takes: rows padded to whole words.
     """
 
     def __init__(self, device: Device, format: FrameFormat, shared: bool = False) -> None:
         self.format = format
+        self.images: list[Image] = []
+        self.words: list[Image] = []
         self._shapes = [self._shape(plane) for plane in range(len(format.pixel.planes))]
+        self._pitches = [-(-samples * format.pixel.dtype.itemsize // 4) * 4 for _, samples in self._shapes]
         self.offsets, self.nbytes = self._lay_out()
-        self.images = [self._image(device, plane, shared) for plane in range(len(self._shapes))]
+        try:
+            self._make_images(device, shared)
+        except BaseException:
+            self.destroy()
+            raise
 
     def _shape(self, plane: int) -> tuple[int, int]:
         """Rows and samples a row."""
@@ -43,20 +53,23 @@ class PlaneSet:
 
     def _lay_out(self) -> tuple[list[int], int]:
         offsets, at = [], 0
-        for rows, samples in self._shapes:
+        for (rows, _), pitch in zip(self._shapes, self._pitches, strict=True):
             offsets.append(at)
-            size = rows * samples * self.format.pixel.dtype.itemsize
-            at += -(-size // _ALIGN) * _ALIGN
+            at += -(-rows * pitch // _ALIGN) * _ALIGN
         return offsets, at
 
-    def _image(self, device: Device, plane: int, shared: bool) -> Image:
-        pixel, (rows, samples) = self.format.pixel, self._shapes[plane]
-        components = pixel.planes[plane] if pixel.yuv else 1
-        name = _FORMATS[components, pixel.bits]
-        return Image(device, samples // components, rows, name, "sampled transfer", shared)
+    def _make_images(self, device: Device, shared: bool) -> None:
+        pixel, usage = self.format.pixel, "sampled transfer"
+        for components, (rows, samples) in zip(pixel.planes, self._shapes, strict=True):
+            together = components if pixel.yuv else 1
+            name = _FORMATS[together, pixel.bits]
+            self.images.append(Image(device, samples // together, rows, name, usage, shared))
+        if device.physical.type == "cpu":
+            for pitch, (rows, _) in zip(self._pitches, self._shapes, strict=True):
+                self.words.append(Image(device, pitch // 4, rows, "R32_UINT", usage))
 
     def copy_in(self, frame: Frame, staging: np.ndarray) -> None:
-        """Copy a frame's planes into mapped memory, tightly packed.
+        """Copy a frame's planes into mapped memory; planes without padding go in one piece.
 
         Parameters
         ----------
@@ -64,16 +77,20 @@ class PlaneSet:
             ``(nbytes,)`` uint8.
         """
         dtype = self.format.pixel.dtype
-        for plane, offset, shape in zip(frame.planes, self.offsets, self._shapes, strict=True):
-            size = shape[0] * shape[1] * dtype.itemsize
-            np.copyto(staging[offset : offset + size].view(dtype).reshape(shape), plane)
+        for plane, offset, (rows, samples), pitch in zip(
+            frame.planes, self.offsets, self._shapes, self._pitches, strict=True
+        ):
+            target = staging[offset : offset + rows * pitch].view(dtype).reshape(rows, -1)
+            np.copyto(target[:, :samples], plane)
 
     def record_upload(self, rec: Recorder, staging: Buffer, offset: int = 0) -> None:
         """Record the copies from staging memory into the images."""
-        for image, at in zip(self.images, self.offsets, strict=True):
+        for image, at, pitch in zip(self.images, self.offsets, self._pitches, strict=True):
+            rec.copy_buffer_to_image(staging, image, offset + at, pitch // _TEXEL_BYTES[image.format])
+        for image, at in zip(self.words, self.offsets, strict=False):
             rec.copy_buffer_to_image(staging, image, offset + at)
 
     def destroy(self) -> None:
         """Release the images; the GPU must have finished with them."""
-        for image in self.images:
+        for image in (*self.images, *self.words):
             image.destroy()

@@ -9,21 +9,21 @@ from typing import Any, Literal
 import numpy as np
 
 from raven.errors import ModelError
+from raven.frame import strips
 from raven.frame.colour import source_constants, source_view
 from raven.frame.format import FrameFormat
 from raven.frame.geometry import Placement
 from raven.frame.planes import PlaneSet
-from raven.gpu import ComputePipeline, Device, GraphicsPipeline, Pipeline, Recorder
+from raven.gpu import ComputePipeline, DescriptorSet, Device, GraphicsPipeline, Image, Pipeline, Recorder
 from raven.tensor import Tensor, header
 
 Route = Literal["raster", "compute"]
 #: Types that an input tensor may have.
 DTYPES = ("float32", "float16", "uint8", "int8", "int32")
-_SHADER = "frame/rasterise"
-_BINDINGS = [("sampled", 3)]
 _GROUP = (16, 8)
-# Address, view, content, size, then factor, bias and pad for three channels; rounded up to 16 bytes.
-_PUSH_BYTES = 8 + 40 + 16 + 8 + 36 + 4
+# Address, view, content, size, first and last pixel, then factor, bias and pad for three channels.
+_PUSH = struct.Struct("<Q40s4i2i2i2i9f4x")
+_FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class InputSpec:
     size: tuple[int, int]
     layout: str = "NCHW"
     channels: str = "rgb"
-    dtype: Any = np.dtype(np.float32)
+    dtype: Any = _FLOAT32
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     scale: float = 1.0
@@ -72,33 +72,37 @@ class InputSpec:
 
 
 class Rasteriser:
-    """Pipelines that draw frames into input tensors by one route; one a pixel format, made when first needed.
+    """Pipelines that draw frames into input tensors by one route, made when first needed.
 
     Parameters
     ----------
     device : Device
     spec : InputSpec
     route : {'raster', 'compute'}
+    by_strips : bool
+        Four pixels a thread where the planes offer words (they do on CPU devices); the results are the same.
     """
 
-    def __init__(self, device: Device, spec: InputSpec, route: Route) -> None:
-        self.device, self.spec, self.route = device, spec, route
+    def __init__(self, device: Device, spec: InputSpec, route: Route, by_strips: bool = True) -> None:
+        self.device, self.spec, self.route, self.by_strips = device, spec, route, by_strips
         self._constants = spec.constants()
         self._pipelines: dict[tuple[tuple[int, int], ...], Pipeline] = {}
 
-    def pipeline(self, format: FrameFormat) -> Pipeline:
-        """The pipeline that reads frames of a format."""
-        constants = {**source_constants(format), **self._constants}
+    def pipeline(self, format: FrameFormat, words: dict[int, int] | None = None) -> Pipeline:
+        """The pipeline that reads frames of a format; by strips with the constants of :mod:`raven.frame.strips`."""
+        constants = {**source_constants(format), **self._constants, **(words or {})}
         key = tuple(constants.items())
         if key not in self._pipelines:
-            self._pipelines[key] = self._make(constants)
+            self._pipelines[key] = self._make(constants, words is not None)
         return self._pipelines[key]
 
-    def _make(self, constants: dict[int, int]) -> Pipeline:
-        common: dict[str, Any] = {"push_size": _PUSH_BYTES, "bindings": _BINDINGS, "constants": constants}
+    def _make(self, constants: dict[int, int], by_strips: bool) -> Pipeline:
+        name = "frame/rasterise_strips" if by_strips else "frame/rasterise"
+        bindings = [("sampled", 3)] * (2 if by_strips else 1)
+        common: dict[str, Any] = {"push_size": _PUSH.size, "bindings": bindings, "constants": constants}
         if self.route == "compute":
-            return ComputePipeline(self.device, _SHADER, **common)
-        return GraphicsPipeline(self.device, _SHADER, target=None, **common)
+            return ComputePipeline(self.device, name, **common)
+        return GraphicsPipeline(self.device, name, target=None, **common)
 
     def bind(self, planes: PlaneSet, placement: Placement, tensor: Tensor, batch_index: int = 0) -> BoundRasteriser:
         """Fix source, target and geometry for one slot.
@@ -125,28 +129,59 @@ class BoundRasteriser:
     def __init__(
         self, rasteriser: Rasteriser, planes: PlaneSet, placement: Placement, tensor: Tensor, batch_index: int
     ) -> None:
-        self.route, self.size = rasteriser.route, rasteriser.spec.size
-        self.pipeline = rasteriser.pipeline(planes.format)
-        self.descriptors = self.pipeline.descriptors([planes.images])
-        width, height = self.size
-        data = tensor.address + batch_index * 3 * width * height * tensor.dtype.itemsize
-        self._push = _push(rasteriser.spec, planes.format, placement, data)
+        self.rasteriser, self.planes, self.placement = rasteriser, planes, placement
+        width, height = rasteriser.spec.size
+        self._data = tensor.address + batch_index * 3 * width * height * tensor.dtype.itemsize
+        self._steps: list[_Step] = []
+        if rasteriser.by_strips and planes.words and strips.fit(planes.format, placement):
+            self._bind_strips()
+        else:
+            images = [planes.images]
+            self._steps.append(self._step(rasteriser.pipeline(planes.format), images, (0, 0, width, height), 1))
+
+    def _bind_strips(self) -> None:
+        format, images = self.planes.format, [self.planes.images, self.planes.words]
+        reading, padding = strips.constants(format, self.placement), strips.PADDING
+        content, around = strips.regions(self.placement)
+        for constants, areas in ((reading, [content]), (padding, around)):
+            for area in areas:
+                pipeline = self.rasteriser.pipeline(format, constants)
+                self._steps.append(self._step(pipeline, images, area, strips.PIXELS))
+
+    def _step(self, pipeline: Pipeline, images: list[list[Image]], area: strips.Area, pixels: int) -> _Step:
+        push = _push(self.rasteriser.spec, self.planes.format, self.placement, self._data, area)
+        return _Step(pipeline, pipeline.descriptors(images), push, (area[2] // pixels, area[3]))
 
     def record(self, rec: Recorder) -> None:
         """Record the pass: it reads the planes and writes all of the target picture."""
-        width, height = self.size
-        if self.route == "compute":
-            rec.bind(self.pipeline, self._push, self.descriptors)
-            rec.dispatch(-(-width // _GROUP[0]), -(-height // _GROUP[1]))
-            return
-        rec.begin_rendering(None, self.size)
-        rec.bind(self.pipeline, self._push, self.descriptors)
-        rec.draw(3)
-        rec.end_rendering()
+        for step in self._steps:
+            step.record(rec)
 
     def destroy(self) -> None:
         """Release the descriptors; the GPU must have finished with them."""
-        self.descriptors.destroy()
+        for step in self._steps:
+            step.descriptors.destroy()
+
+
+@dataclass
+class _Step:
+    """One dispatch or draw; ``threads`` wide and high."""
+
+    pipeline: Pipeline
+    descriptors: DescriptorSet
+    push: bytes
+    threads: tuple[int, int]
+
+    def record(self, rec: Recorder) -> None:
+        width, height = self.threads
+        if isinstance(self.pipeline, ComputePipeline):
+            rec.bind(self.pipeline, self.push, self.descriptors)
+            rec.dispatch(-(-width // _GROUP[0]), -(-height // _GROUP[1]))
+            return
+        rec.begin_rendering(None, self.threads)
+        rec.bind(self.pipeline, self.push, self.descriptors)
+        rec.draw(3)
+        rec.end_rendering()
 
 
 def target_to_upright(placement: Placement) -> np.ndarray:
@@ -155,9 +190,10 @@ def target_to_upright(placement: Placement) -> np.ndarray:
     return np.array([[1 / sx, 0, cx - x / sx], [0, 1 / sy, cy - y / sy], [0, 0, 1]])
 
 
-def _push(spec: InputSpec, format: FrameFormat, placement: Placement, data: int) -> bytes:
-    """Push constants of shaders/frame/rasterise.slang."""
+def _push(spec: InputSpec, format: FrameFormat, placement: Placement, data: int, area: strips.Area) -> bytes:
+    """Push constants of shaders/frame/target.slang."""
     mean, std, pad = (np.array(spec.rgb(values), np.float64) for values in (spec.mean, spec.std, spec.pad))
     numbers = (*(255 / (spec.scale * std)), *(-mean / std), *(pad / 255))
     view = source_view(format, target_to_upright(placement))
-    return struct.pack("<Q", data) + view + struct.pack("<4i2i9f4x", *placement.content, *placement.target, *numbers)
+    x, y, width, height = area
+    return _PUSH.pack(data, view, *placement.content, *placement.target, x, y, x + width, y + height, *numbers)
