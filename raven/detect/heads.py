@@ -42,8 +42,8 @@ class HeadSpec:
     corners : bool
         Boxes of ``detr`` and ``detr-labels`` are x1, y1, x2, y2 rather than centre and size.
     outputs : mapping of str to int
-        Position of an output by role (``scores``, ``boxes``, ``labels``, ``sizes``, ``offsets``), for what shapes do not
-        tell.
+        Position of an output by role (``scores``, ``boxes``, ``labels``, ``sizes``, ``offsets``), for what shapes do
+        not tell.
     """
 
     type: str
