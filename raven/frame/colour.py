@@ -14,6 +14,8 @@ LUMA_WEIGHTS: dict[Matrix, tuple[float, float]] = {
     "bt709": (0.2126, 0.0722),
     "bt2020": (0.2627, 0.0593),
 }
+#: Columns that an image has at most on every device of note.
+MAX_COLUMNS = 16384
 _KINDS = {"planar": 0, "semiplanar": 1, "packed": 2}
 
 
@@ -77,6 +79,19 @@ def sample_scale(format: FrameFormat) -> float:
     return (2**pixel.bits - 1) / ((2**pixel.depth - 1) << shift)
 
 
+def fold(format: FrameFormat) -> tuple[int, int]:
+    """Columns and pieces that a row of a packed plane is cut into: large photographs have too many bytes a row.
+
+    Returns
+    -------
+    columns, pieces : int
+        Whole words of columns; one piece where the row fits.
+    """
+    samples = format.width * format.pixel.planes[0]
+    pieces = -(-samples // MAX_COLUMNS)
+    return (samples, 1) if pieces == 1 else (-(-samples // (4 * pieces)) * 4, pieces)
+
+
 def source_view(format: FrameFormat, to_upright: np.ndarray | None = None) -> bytes:
     """The bytes of SourceView: part of a pass's push constants.
 
@@ -93,11 +108,13 @@ def source_view(format: FrameFormat, to_upright: np.ndarray | None = None) -> by
 
 
 def source_constants(format: FrameFormat) -> dict[int, int]:
-    """Specialisation constants 0 to 16 of every pipeline that reads a source."""
+    """Specialisation constants 0 to 18 of every pipeline that reads a source."""
     pixel = format.pixel
     if not pixel.yuv:
         order = [pixel.order.index(letter) if letter in pixel.order else 0 for letter in "rgb"]
-        return {0: _KINDS["packed"], 1: pixel.planes[0], 2: order[0], 3: order[1], 4: order[2]}
+        columns, pieces = fold(format)
+        values = (_KINDS["packed"], pixel.planes[0], *order)
+        return {**dict(enumerate(values)), 17: columns, 18: pieces}
     rgb = yuv_to_rgb(format.matrix, format.full_range, pixel.depth)
     rgb[:, :3] *= sample_scale(format)
     numbers = (*chroma_map(format), rgb[0, 0], rgb[0, 2], rgb[1, 1], rgb[1, 2], rgb[2, 1], *rgb[:, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from raven.frame.colour import fold
 from raven.frame.format import Frame, FrameFormat
 from raven.gpu import Buffer, Device, Image, Recorder
 
@@ -26,7 +27,8 @@ class PlaneSet:
     Attributes
     ----------
     images : list of Image
-        Packed formats lie in one 8-bit image of ``width * components`` columns.
+        Packed formats lie in one 8-bit image of ``width * components`` columns, folded where those are too many: see
+        :func:`raven.frame.colour.fold`.
     words : list of Image
         The same rows as 32-bit words, on CPU devices only: see :mod:`raven.frame.strips`.
     nbytes : int
@@ -38,7 +40,7 @@ class PlaneSet:
         self.images: list[Image] = []
         self.words: list[Image] = []
         self._shapes = [self._shape(plane) for plane in range(len(format.pixel.planes))]
-        self._pitches = [-(-samples * format.pixel.dtype.itemsize // 4) * 4 for _, samples in self._shapes]
+        self._pitches = [self._pitch(samples) for _, samples in self._shapes]
         self.offsets, self.nbytes = self._lay_out()
         try:
             self._make_images(device, shared)
@@ -51,6 +53,11 @@ class PlaneSet:
         width, height = self.format.pixel.plane_size(plane, self.format.width, self.format.height)
         return height, width * self.format.pixel.planes[plane]
 
+    def _pitch(self, samples: int) -> int:
+        """Bytes a row of staging memory: whole words."""
+        columns, pieces = (samples, 1) if self.format.pixel.yuv else fold(self.format)
+        return -(-columns * pieces * self.format.pixel.dtype.itemsize // 4) * 4
+
     def _lay_out(self) -> tuple[list[int], int]:
         offsets, at = [], 0
         for (rows, _), pitch in zip(self._shapes, self._pitches, strict=True):
@@ -62,8 +69,9 @@ class PlaneSet:
         pixel, usage = self.format.pixel, "sampled transfer"
         for components, (rows, samples) in zip(pixel.planes, self._shapes, strict=True):
             together = components if pixel.yuv else 1
+            columns, pieces = (samples // together, 1) if pixel.yuv else fold(self.format)
             name = _FORMATS[together, pixel.bits]
-            self.images.append(Image(device, samples // together, rows, name, usage, shared))
+            self.images.append(Image(device, columns, rows * pieces, name, usage, shared))
         if device.physical.type == "cpu":
             for pitch, (rows, _) in zip(self._pitches, self._shapes, strict=True):
                 self.words.append(Image(device, pitch // 4, rows, "R32_UINT", usage))
@@ -86,7 +94,8 @@ class PlaneSet:
     def record_upload(self, rec: Recorder, staging: Buffer, offset: int = 0) -> None:
         """Record the copies from staging memory into the images."""
         for image, at, pitch in zip(self.images, self.offsets, self._pitches, strict=True):
-            rec.copy_buffer_to_image(staging, image, offset + at, pitch // _TEXEL_BYTES[image.format])
+            pieces = 1 if self.format.pixel.yuv else fold(self.format)[1]
+            rec.copy_buffer_to_image(staging, image, offset + at, pitch // pieces // _TEXEL_BYTES[image.format])
         for image, at in zip(self.words, self.offsets, strict=False):
             rec.copy_buffer_to_image(staging, image, offset + at)
 
