@@ -259,6 +259,7 @@ def load_card(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     metadata: Mapping[str, str],
+    card: str | Path | None = None,
 ) -> ModelCard:
     """The card of a model: the file beside it, with what that leaves out inferred, or inferred altogether.
 
@@ -270,6 +271,8 @@ def load_card(
         ``NAME.onnx``; the card is ``NAME.toml``.
     inputs, outputs : sequence of TensorSpec
     metadata : mapping of str to str
+    card : str or Path or None
+        Another card than the one beside the model; it must exist.
 
     Raises
     ------
@@ -277,18 +280,18 @@ def load_card(
         The card is wrong, or the model cannot be understood without one; the message lists what is missing.
     """
     path = Path(model_path)
-    beside = path.with_suffix(".toml")
-    given = read_toml(beside) if beside.exists() else {}
-    origin = str(beside if given else path)
+    file = Path(card) if card is not None else path.with_suffix(".toml")
+    given = read_toml(file) if card is not None or file.exists() else {}
+    origin = str(file if given else path)
     schema.check_tables(given, TABLES, origin)
     notices: list[str] = []
     if "type" not in given.get("head", {}):
         inferred, notices = guess(path, inputs, outputs, metadata, given)
         given = _merge(inferred, given)
-    card = ModelCard.from_dict(given, path.stem, origin, notices)
+    found = ModelCard.from_dict(given, path.stem, origin, notices)
     if inputs:
-        card.input_size(inputs[0].shape)
-    return card
+        found.input_size(inputs[0].shape)
+    return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:

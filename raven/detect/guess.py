@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raven.detect.coco import COCO_80
+from raven.detect.coco import COCO_80, NAME_LISTS
 from raven.detect.ultralytics import Export, read_export
 from raven.errors import ModelError
 
@@ -124,8 +124,9 @@ def _clues(
     table = given.get("input", {})
     shape = inputs[0].shape if len(inputs) == 1 else ()
     layout = table.get("layout") or _layout(shape)
-    listed = given.get("classes", {}).get("names", ())
-    names = COCO_80 if listed == "coco" else tuple(listed) if isinstance(listed, list) else ()
+    # A value of another kind is refused later, with what is possible.
+    listed = value if isinstance(value := given.get("classes", {}).get("names"), list | str) else ()
+    names = NAME_LISTS.get(listed, ()) if isinstance(listed, str) else tuple(listed)
     shapes = {spec.name: spec.shape for spec in outputs}
     size = _size(shape, layout) or tuple(table.get("size", ())) or export.size
     return Clues(layout, size or None, names or export.names, inputs[0].name if inputs else "", shapes, export)
@@ -172,7 +173,9 @@ def _completed(raw: Raw, clues: Clues) -> Raw:
 
 def _notice(path: Path, raw: Raw, clues: Clues) -> str:
     source = "its metadata" if clues.export.names else "its shapes"
-    return f"{path.name}: taken for a {raw['head']['type']} model from {source}; write a card if that is wrong"
+    return (
+        f"{path.name}: taken for a model with head {raw['head']['type']!r} from {source}; write a card if that is wrong"
+    )
 
 
 def _shown(shape: Sequence[int | str | None]) -> str:
