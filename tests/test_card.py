@@ -294,6 +294,29 @@ def test_pixels_of_known_models(tmp_path: Path) -> None:
         np.testing.assert_allclose((pixel / card.scale - card.mean) / card.std, values, rtol=1e-9, err_msg=case)
 
 
+@pytest.mark.parametrize(
+    ("case", "placing"),
+    [
+        ("v8", ("letterbox", "center", "round", 114)),
+        ("v5", ("letterbox", "center", "round", 114)),
+        ("v10", ("letterbox", "center", "round", 114)),
+        ("yolox", ("letterbox", "topleft", "floor", 114)),
+        ("nanodet", ("letterbox", "center", "round", 0)),
+        ("centerface", ("letterbox", "center", "round", 0)),
+    ],
+)
+def test_pictures_are_placed_as_the_family_does(tmp_path: Path, case: str, placing: tuple[Any, ...]) -> None:
+    inputs, outputs, metadata, _, _ = KNOWN[case]
+    card = inferred(tmp_path, inputs, outputs, metadata)
+    assert (card.resize, card.align, card.rounding, *set(card.pad)) == placing
+
+
+@pytest.mark.parametrize("case", ["rt-detr", "rf-detr", "d-fine"])
+def test_transformers_stretch(tmp_path: Path, case: str) -> None:
+    inputs, outputs, metadata, _, _ = KNOWN[case]
+    assert inferred(tmp_path, inputs, outputs, metadata).resize == "stretch"
+
+
 def test_sizes_of_dynamic_models_come_from_the_metadata(tmp_path: Path) -> None:
     """The exporter writes height first."""
     inputs, outputs, metadata, _, _ = KNOWN["v8, dynamic"]
