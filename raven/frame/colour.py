@@ -108,7 +108,7 @@ def source_view(format: FrameFormat, to_upright: np.ndarray | None = None) -> by
 
 
 def source_constants(format: FrameFormat) -> dict[int, int]:
-    """Specialisation constants 0 to 18 of every pipeline that reads a source."""
+    """Specialisation constants 0 to 19 of every pipeline that reads a source."""
     pixel = format.pixel
     if not pixel.yuv:
         order = [pixel.order.index(letter) if letter in pixel.order else 0 for letter in "rgb"]
@@ -116,10 +116,12 @@ def source_constants(format: FrameFormat) -> dict[int, int]:
         values = (_KINDS["packed"], pixel.planes[0], *order)
         return {**dict(enumerate(values)), 17: columns, 18: pieces}
     rgb = yuv_to_rgb(format.matrix, format.full_range, pixel.depth)
-    rgb[:, :3] *= sample_scale(format)
+    codes = 2**pixel.bits - 1
+    rgb *= 255
+    rgb[:, :3] *= sample_scale(format) / codes
     numbers = (*chroma_map(format), rgb[0, 0], rgb[0, 2], rgb[1, 1], rgb[1, 2], rgb[2, 1], *rgb[:, 3])
     kind = _KINDS["semiplanar" if len(pixel.planes) == 2 else "planar"]
-    return {0: kind, **{5 + slot: float_bits(number) for slot, number in enumerate(numbers)}}
+    return {0: kind, **{5 + slot: float_bits(number) for slot, number in enumerate(numbers)}, 19: float_bits(codes)}
 
 
 def float_bits(value: float) -> int:

@@ -193,7 +193,7 @@ def target_to_upright(placement: Placement) -> np.ndarray:
 def _push(spec: InputSpec, format: FrameFormat, placement: Placement, data: int, area: strips.Area) -> bytes:
     """Push constants of shaders/frame/target.slang."""
     mean, std, pad = (np.array(spec.rgb(values), np.float64) for values in (spec.mean, spec.std, spec.pad))
-    numbers = (*(255 / (spec.scale * std)), *(-mean / std), *(pad / 255))
+    numbers = (*(1 / (spec.scale * std)), *(-mean / std), *pad)
     view = source_view(format, target_to_upright(placement))
     x, y, width, height = area
     return _PUSH.pack(data, view, *placement.content, *placement.target, x, y, x + width, y + height, *numbers)
