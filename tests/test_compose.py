@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 from av.filter import Graph
-from support.drawing import bound_overlay, dirty_tiles, read_layer, rows_of
+from support.drawing import bound_overlay, dirty_tiles, forbid_reading, read_layer, rows_of
 from support.pictures import check_picture
 
 from raven.draw.compose import BoundCompose, Compose
@@ -20,7 +20,7 @@ from raven.errors import UsageError
 from raven.frame.colour import upright_to_stored
 from raven.frame.format import PIXEL_FORMATS, Frame, FrameFormat
 from raven.frame.planes import PlaneSet
-from raven.gpu import Buffer, Device
+from raven.gpu import Buffer, CommandPool, Device, Recorder, Submission, Timeline
 
 EMPTY = rows_of((0, 0, 1, 1, 0))[:0]
 BOXES = rows_of((10, 30, 60, 60, 0), (20, 8, 90.5, 47.25, 2, 0.5), (-5, 50, 400, 400, 1, 0.07, 3))
@@ -56,15 +56,17 @@ def composed(
             item.destroy()
 
 
-def run(device: Device, bound: BoundCompose, overlay: BoundOverlay | None = None) -> None:
-    def record(rec: Any) -> None:
-        if overlay is not None:
-            overlay.record(rec)
-            rec.barrier("target fragment compute", "compute fragment transfer indirect")
-        bound.record(rec)
-        rec.barrier("all", "host all")
+def record_all(rec: Recorder, bound: BoundCompose, overlay: BoundOverlay | None) -> None:
+    rec.barrier("all", "all")
+    if overlay is not None:
+        overlay.record(rec)
+        rec.barrier("target compute", "compute transfer indirect")
+    bound.record(rec)
+    rec.barrier("all", "host all")
 
-    device.immediate(record)
+
+def run(device: Device, bound: BoundCompose, overlay: BoundOverlay | None = None) -> None:
+    device.immediate(lambda rec: record_all(rec, bound, overlay))
 
 
 def picture(
@@ -334,6 +336,34 @@ def test_blend_matches_numpy_and_leaves_the_rest_alone(device: Device, format: F
     bare = np.pad(layer[..., 3] == 0, ((0, size[1] % 2), (0, size[0] % 2)), mode="edge")
     np.testing.assert_array_equal(luma[bare], split(untouched, size)[0][bare])
     assert 0.2 < bare.mean() < 0.95
+
+
+def test_picture_follows_the_gpus_count(device: Device) -> None:
+    """One recording of drawing and composing; a GPU command changes the count before each submission of it."""
+    format, counts, queue = form("yuv420p", 112, 80), [2, 0, 3, 1], device.graphics[0]
+    planes = random_planes(format)
+    expected = [picture(device, format, planes, BOXES[:count]) for count in counts]
+    pool, timeline, table = CommandPool(device, queue.family), Timeline(device), Buffer(device, 4 * len(counts))
+    table.write(np.array(counts, np.uint32))
+    with (
+        bound_overlay(device, BOXES, (112, 80), capacity=3) as (detections, overlay),
+        composed(device, format, planes, {"nv12"}, overlay) as (_, bound),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        forbid_reading(patch)
+        rec = pool.recorder()
+        record_all(rec, bound, overlay)
+        drawing = Submission(queue, rec.end(), [timeline], [timeline])
+        for turn, one in enumerate(expected):
+            rec = pool.recorder()
+            rec.copy_buffer(table, detections.buffer, 4, 4 * turn, 4)
+            Submission(queue, rec.end(), [timeline], [timeline]).submit((2 * turn,), (2 * turn + 1,))
+            drawing.submit((2 * turn + 1,), (2 * turn + 2,))
+            assert timeline.wait(2 * turn + 2, 20)
+            np.testing.assert_array_equal(bound.nv12_array, one)
+    device.wait_idle()  # the driver may still be busy with a semaphore whose value is there already
+    for item in (pool, timeline, table):
+        item.destroy()
 
 
 def test_both_pictures_at_once(device: Device) -> None:

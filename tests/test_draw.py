@@ -288,6 +288,7 @@ def test_count_is_the_gpus_own(device: Device) -> None:
             assert timeline.wait(value, 20)
         patch.undo()
     pictures = [frame.read().reshape(size[1], size[0], 4)[..., 3] for frame in frames]
+    device.wait_idle()  # the driver may still be busy with a semaphore whose value is there already
     for item in (pool, timeline, table, *frames):
         item.destroy()
     drawn = [sum(bool(p[58:62, 4 + 26 * i : 24 + 26 * i].any()) for i in range(most)) for p in pictures]

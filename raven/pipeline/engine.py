@@ -12,7 +12,6 @@ import numpy as np
 from raven.detect.card import ModelCard, load_card
 from raven.detect.classes import class_ids
 from raven.detect.detector import Detector
-from raven.detect.heads import HeadSpec
 from raven.draw.compose import Compose
 from raven.draw.overlay import Overlay
 from raven.errors import ModelError
@@ -95,8 +94,8 @@ class Engine:
     def _load(self, path: Path) -> None:
         self.model = load_model(path, self.options.backend)
         self._closing.append(self.model.close)
-        self.notices += self.model.notices
         self.card: ModelCard = load_card(path, self.model.inputs, self.model.outputs, self.model.metadata)
+        self.notices += [*self.model.notices, *self.card.notices]
         self.classes = class_ids(self.options.classes, self.card.names)
 
     def _input_spec(self) -> InputSpec:
@@ -164,13 +163,10 @@ class Engine:
         device, options = self.device, self.options
         self.rasteriser = self._own(Rasteriser(device, self.spec, self.route))
         types = [output.dtype for output in self.model.outputs]
-        self.detector = self._own(Detector(device, self._head_spec(), self.output_shapes, types))
+        head = self.card.head_spec(self.spec.size, [output.name for output in self.model.outputs])
+        self.detector = self._own(Detector(device, head, self.output_shapes, types))
         draws = options.draw and bool(self.pictures)
         self.overlay = self._own(Overlay(device, self.card.names)) if draws else None
-
-    def _head_spec(self) -> HeadSpec:
-        card = self.card
-        return HeadSpec(card.head, self.spec.size, classes=len(card.names), strides=card.strides)
 
     def _own(self, part: Any) -> Any:
         self._closing.append(part.destroy)
