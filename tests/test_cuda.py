@@ -72,7 +72,9 @@ def test_cuda_waits_for_vulkan_and_vulkan_for_cuda(device: Device, seam: cuda.Cu
             into.submit((), (2 * turn + 1,))
             theirs.wait(2 * turn + 1, stream)
             size = first.nbytes
-            cuda.call(cu.cuMemcpyDtoDAsync(seam.pointer(second), seam.pointer(first), size, stream), "cuMemcpyDtoDAsync")
+            cuda.call(
+                cu.cuMemcpyDtoDAsync(seam.pointer(second), seam.pointer(first), size, stream), "cuMemcpyDtoDAsync"
+            )
             theirs.signal(2 * turn + 2, stream)
             back.submit((2 * turn + 2,), (turn + 1,))
             assert done.wait(turn + 1, 5)

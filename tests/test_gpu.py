@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 
@@ -75,7 +76,7 @@ def test_memory_is_suballocated_and_returned(device: Device) -> None:
     tensors = [Tensor(device, (1000,)) for _ in range(200)]
     assert device.counts["VkDeviceMemory"] <= blocks + 1
     ranges = sorted((t.buffer.allocation.offset, t.buffer.allocation.size, t.buffer.address) for t in tensors)
-    assert all(a[0] + a[1] <= b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(ranges))
     assert all(r[2] % 256 == 0 for r in ranges)
     for tensor in tensors:
         tensor.destroy()

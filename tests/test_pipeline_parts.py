@@ -98,5 +98,5 @@ def test_trace_is_json_that_a_viewer_reads(tmp_path) -> None:
 
 
 def test_unwritable_trace_is_one_line(tmp_path) -> None:
-    with pytest.raises(SinkError, match="cannot write the trace .*No such file"):
+    with pytest.raises(SinkError, match=r"cannot write the trace .*No such file"):
         Trace(str(tmp_path / "no" / "t.json"))

@@ -44,7 +44,9 @@ class CommandPool:
         return Recorder(self.device, out[0])
 
     def free(self, commands: Any) -> None:
-        self.device.fn.vkFreeCommandBuffers(self.device.handle, self.handle, 1, ffi.new("VkCommandBuffer[1]", [commands]))
+        self.device.fn.vkFreeCommandBuffers(
+            self.device.handle, self.handle, 1, ffi.new("VkCommandBuffer[1]", [commands])
+        )
 
     def destroy(self) -> None:
         if self.handle is not None:
@@ -111,7 +113,9 @@ class Recorder:
             self.fn.vkCmdBindDescriptorSets(self.commands, point, pipeline.layout, 0, 1, sets, 0, vk.NULL)
         if push:
             if len(push) != pipeline.push_size:
-                raise ValueError(f"{pipeline.name}: {len(push)} bytes of push constants, layout has {pipeline.push_size}")
+                raise ValueError(
+                    f"{pipeline.name}: {len(push)} bytes of push constants, layout has {pipeline.push_size}"
+                )
             data = ffi.from_buffer(push)
             self.fn.vkCmdPushConstants(self.commands, pipeline.layout, pipeline.push_stages, 0, len(push), data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -161,7 +162,9 @@ class Device:
             self.physical = choose_device(self.instance.physical_devices(), selector)
             self.caps, features, missing = _probe(self.physical)
             if missing:
-                raise DeviceError(f"{self.physical.name} lacks {', '.join(missing)}; update its driver or choose another")
+                raise DeviceError(
+                    f"{self.physical.name} lacks {', '.join(missing)}; update its driver or choose another"
+                )
             self._create(features, bool(surface_extensions))
         except BaseException:
             self.instance.close()
@@ -221,7 +224,7 @@ class Device:
             chain.append(vk.new("VkPhysicalDeviceConditionalRenderingFeaturesEXT", conditionalRendering=1))
         if self.caps.mesh_shader:
             chain.append(vk.new("VkPhysicalDeviceMeshShaderFeaturesEXT", meshShader=1, taskShader=1))
-        for first, second in zip(chain, chain[1:], strict=False):
+        for first, second in itertools.pairwise(chain):
             first.pNext = second
         self._feature_chain = chain  # alive until the device is made
         return core

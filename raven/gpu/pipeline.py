@@ -34,7 +34,13 @@ class Pipeline:
     """
 
     def __init__(self, device: Device, name: str, push_size: int, bindings: Bindings, stages: int, point: int) -> None:
-        self.device, self.name, self.push_size, self.push_stages, self.bind_point = device, name, push_size, stages, point
+        self.device, self.name, self.push_size, self.push_stages, self.bind_point = (
+            device,
+            name,
+            push_size,
+            stages,
+            point,
+        )
         self.bindings = tuple(bindings)
         self.set_layout = self._set_layout() if bindings else None
         ranges = [vk.new("VkPushConstantRange", stageFlags=stages, size=push_size)] if push_size else []
@@ -201,7 +207,8 @@ def _specialisation(constants: Mapping[int, int]) -> Any:
     if not constants:
         return vk.NULL
     entries = [
-        vk.new("VkSpecializationMapEntry", constantID=key, offset=4 * slot, size=4) for slot, key in enumerate(constants)
+        vk.new("VkSpecializationMapEntry", constantID=key, offset=4 * slot, size=4)
+        for slot, key in enumerate(constants)
     ]
     data = ffi.new("char[]", struct.pack(f"<{len(constants)}I", *(v & 0xFFFFFFFF for v in constants.values())))
     return vk.new(
@@ -237,7 +244,7 @@ class DescriptorSet:
     def _write(self, bindings: Bindings, images: Sequence[Image | Sequence[Image]]) -> None:
         writes = []
         for index, ((kind, count), given) in enumerate(zip(bindings, images, strict=True)):
-            group = list(given) if isinstance(given, (list, tuple)) else [given]
+            group: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
             group += [group[-1]] * (count - len(group))  # unused slots repeat the last image: all must be valid
             infos = [vk.new("VkDescriptorImageInfo", imageView=image.view, imageLayout=1) for image in group]
             writes.append(

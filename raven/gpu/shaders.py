@@ -93,7 +93,8 @@ class ShaderLibrary:
 
     def sources(self, name: str) -> list[Path]:
         """The file and everything that it imports, in a fixed order."""
-        todo, seen = [self.root / f"{name}.slang"], {}
+        todo: list[Path] = [self.root / f"{name}.slang"]
+        seen: dict[Path, None] = {}
         while todo:
             path = todo.pop()
             if path in seen:

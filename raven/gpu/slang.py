@@ -94,7 +94,9 @@ class Request:
         self.lib.spDestroyCompileRequest(self.handle)
 
 
-def compile_entry(path: Path, entry: str, stage: str, *, target: str = "spirv", include: tuple[Path, ...] = ()) -> bytes:
+def compile_entry(
+    path: Path, entry: str, stage: str, *, target: str = "spirv", include: tuple[Path, ...] = ()
+) -> bytes:
     """Compile one entry point of a Slang file.
 
     Parameters

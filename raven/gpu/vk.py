@@ -60,9 +60,7 @@ _ODD_STYPES = {
 }
 _ODD_STYPES["VkPhysicalDevice16BitStorageFeatures"] = "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES"
 _ODD_STYPES["VkPhysicalDeviceIDProperties"] = "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES"
-_ODD_STYPES["VkPhysicalDeviceRobustness2FeaturesEXT"] = (
-    "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT"
-)
+_ODD_STYPES["VkPhysicalDeviceRobustness2FeaturesEXT"] = "VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT"
 _SUFFIX = re.compile(r"(KHR|EXT|NV)$")
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*|\d+")
 

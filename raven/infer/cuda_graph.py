@@ -28,7 +28,9 @@ class CudaGraph:
     """
 
     def __init__(self, work: Callable[[], None], stream: Any) -> None:
-        self.stream, self._executable, self._graph = stream, None, None
+        self.stream = stream
+        self._executable: Any = None
+        self._graph: Any = None
         for _ in range(WARM_UP):
             work()
         call(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")
@@ -41,7 +43,9 @@ class CudaGraph:
             work()
         except Exception as error:
             cu.cuStreamEndCapture(self.stream)
-            raise BackendError(f"the model's run cannot be captured as a CUDA graph: {str(error).splitlines()[0]}") from None
+            raise BackendError(
+                f"the model's run cannot be captured as a CUDA graph: {str(error).splitlines()[0]}"
+            ) from None
         self._graph = call(cu.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
         self._executable = call(cu.cuGraphInstantiate(self._graph, 0), "cuGraphInstantiate")
 

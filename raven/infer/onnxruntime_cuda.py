@@ -93,7 +93,9 @@ class CudaModel:
         try:
             session = ort.InferenceSession(str(self.path), settings, providers=[(_PROVIDER, options)])
         except Exception as error:
-            raise ModelError(f"{self.path}: ONNX Runtime cannot load it on CUDA: {str(error).splitlines()[0]}") from None
+            raise ModelError(
+                f"{self.path}: ONNX Runtime cannot load it on CUDA: {str(error).splitlines()[0]}"
+            ) from None
         if _PROVIDER not in session.get_providers():
             raise BackendError(
                 "ONNX Runtime could not start its CUDA provider (CUDA 13 and cuDNN 9 must be found); see `raven doctor`"

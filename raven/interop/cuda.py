@@ -49,7 +49,7 @@ def cuda_devices() -> list[tuple[int, str, str]]:
         cuda-python or NVIDIA's driver is missing.
     """
     if cu is None:
-        raise BackendError("cuda-python is not installed; pip install 'raven[cuda]'")
+        raise BackendError("cuda-python is not installed; pip install 'raven-gpu[cuda]'")
     call(cu.cuInit(0), "cuInit")
     found = []
     for index in range(call(cu.cuDeviceGetCount(), "cuDeviceGetCount")):
@@ -159,7 +159,8 @@ class _ImportedBlock:
     """One VkDeviceMemory in CUDA's address space."""
 
     def __init__(self, device: Device, block: Block) -> None:
-        self.memory = self.address = None
+        self.memory: Any = None
+        self.address = 0
         descriptor = _memory_descriptor(device, block)
         ask = cu.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
         ask.type = cu.CUexternalMemoryHandleType.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD

@@ -92,7 +92,7 @@ class Engine:
     # -- the model -------------------------------------------------------------------------------------------------
 
     def _load(self, path: Path) -> None:
-        self.model = load_model(path, self.options.backend)
+        self.model: Any = load_model(path, self.options.backend)
         self._closing.append(self.model.close)
         self.card: ModelCard = load_card(path, self.model.inputs, self.model.outputs, self.model.metadata)
         self.notices += [*self.model.notices, *self.card.notices]

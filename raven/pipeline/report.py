@@ -88,7 +88,9 @@ class Report:
                 json.dump(self.as_dict(), file, indent=2)
                 file.write("\n")
         except OSError as error:
-            raise SinkError(f"cannot write the report {path}: {os.strerror(error.errno or 0)}; choose another path") from None
+            raise SinkError(
+                f"cannot write the report {path}: {os.strerror(error.errno or 0)}; choose another path"
+            ) from None
 
 
 def _stage(durations: Durations, seconds: float) -> dict[str, float]:

@@ -194,5 +194,7 @@ class Slot:
         self._release()
         self.binding.close()
         tensors: list[Tensor] = [*self.inputs, *self.outputs]
-        for item in (*tensors, self.time, self.done):
-            item.destroy()
+        for tensor in tensors:
+            tensor.destroy()
+        for timeline in (self.time, self.done):
+            timeline.destroy()

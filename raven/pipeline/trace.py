@@ -46,7 +46,9 @@ class Trace:
         try:
             return Path(path).open("w", encoding="utf-8")
         except OSError as error:
-            raise SinkError(f"cannot write the trace {path}: {os.strerror(error.errno or 0)}; choose another path") from None
+            raise SinkError(
+                f"cannot write the trace {path}: {os.strerror(error.errno or 0)}; choose another path"
+            ) from None
 
     def span(self, process: str, row: str, name: str, start: int, end: int, frame: int) -> None:
         """Write one span.

@@ -137,7 +137,9 @@ class Tensor:
         self.buffer.destroy()
 
     def __repr__(self) -> str:
-        return f"Tensor(shape={self.shape}, dtype={self.dtype.name}, layout={self.layout!r}, device={self.device.name!r})"
+        return (
+            f"Tensor(shape={self.shape}, dtype={self.dtype.name}, layout={self.layout!r}, device={self.device.name!r})"
+        )
 
 
 def _set_rows(words: np.ndarray, rows: int) -> None:
