@@ -136,21 +136,23 @@ class BoundRasteriser:
         if rasteriser.by_strips and planes.words and strips.fit(planes.format, placement):
             self._bind_strips()
         else:
-            images = [planes.images]
-            self._steps.append(self._step(rasteriser.pipeline(planes.format), images, (0, 0, width, height), 1))
+            pipeline, whole = rasteriser.pipeline(planes.format), (0, 0, width, height)
+            self._steps.append(self._step(pipeline, [planes.images], whole, rasteriser.spec.size))
 
     def _bind_strips(self) -> None:
         format, images = self.planes.format, [self.planes.images, self.planes.words]
-        reading, padding = strips.constants(format, self.placement), strips.PADDING
-        content, around = strips.regions(self.placement)
+        reading, padding = strips.constants(format, self.placement), strips.padding_constants(format)
+        content, around = strips.regions(format, self.placement)
         for constants, areas in ((reading, [content]), (padding, around)):
             for area in areas:
                 pipeline = self.rasteriser.pipeline(format, constants)
-                self._steps.append(self._step(pipeline, images, area, strips.PIXELS))
+                self._steps.append(self._step(pipeline, images, area, strips.threads(format, area)))
 
-    def _step(self, pipeline: Pipeline, images: list[list[Image]], area: strips.Area, pixels: int) -> _Step:
+    def _step(
+        self, pipeline: Pipeline, images: list[list[Image]], area: strips.Area, threads: tuple[int, int]
+    ) -> _Step:
         push = _push(self.rasteriser.spec, self.planes.format, self.placement, self._data, area)
-        return _Step(pipeline, pipeline.descriptors(images), push, (area[2] // pixels, area[3]))
+        return _Step(pipeline, pipeline.descriptors(images), push, threads)
 
     def record(self, rec: Recorder) -> None:
         """Record the pass: it reads the planes and writes all of the target picture."""

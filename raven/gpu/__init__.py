@@ -1,6 +1,7 @@
 """Vulkan: instance, device, memory, images, pipelines, commands, timelines, and the Slang compiler."""
 
 from raven.gpu.buffer import Buffer, Image
+from raven.gpu.clock import GpuClock
 from raven.gpu.commands import CommandPool, Recorder
 from raven.gpu.device import Capabilities, Device, list_devices
 from raven.gpu.pipeline import ComputePipeline, DescriptorSet, GraphicsPipeline, Pipeline
@@ -13,6 +14,7 @@ __all__ = [
     "ComputePipeline",
     "DescriptorSet",
     "Device",
+    "GpuClock",
     "GraphicsPipeline",
     "Image",
     "Pipeline",

@@ -218,8 +218,8 @@ class Recorder:
         """Write the GPU's clock into a query once all commands so far have finished."""
         self.fn.vkCmdWriteTimestamp2(self.commands, _STAGES["all"], queries, index)
 
-    def reset_queries(self, queries: Any, count: int) -> None:
-        self.fn.vkCmdResetQueryPool(self.commands, queries, 0, count)
+    def reset_queries(self, queries: Any, first: int, count: int) -> None:
+        self.fn.vkCmdResetQueryPool(self.commands, queries, first, count)
 
 
 def _range() -> Any:

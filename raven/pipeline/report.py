@@ -22,7 +22,7 @@ class Report:
     frames : int
         Frames that came out.
     seconds, fps : float
-        From the first frame asked for to the last one written.
+        From the first frame asked for until every output is whole.
     first_frame_seconds : float
         From the start of the process to the first frame written.
     stages : dict

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from raven.pipeline.engine import Engine
 from raven.pipeline.options import RunOptions
 from raven.pipeline.report import Report
-from raven.pipeline.runner import Progress, Runner, abort_all, raise_cause, stream_info
+from raven.pipeline.runner import Progress, Runner, abort_all, stream_info
 from raven.pipeline.trace import Trace
 from raven.sinks import JsonLinesSink, Sink, check_output, open_sink
 from raven.sources import Source, open_source
@@ -74,11 +74,11 @@ def _run_engine(
             sink.open(info)
             opened.append(sink)
         runner = Runner(options, source, sinks, engine, trace, progress)
-        report = runner.run()
-        raise_cause(runner.ring.cause)
+        runner.run()
         while opened:
             opened[0].close()
             opened.pop(0)
+        report = runner.finish()
     except BaseException:
         abort_all(opened)
         raise

@@ -14,7 +14,7 @@ from raven.pipeline.engine import Engine
 from raven.pipeline.options import RunOptions
 from raven.pipeline.report import Report
 from raven.pipeline.ring import Ring
-from raven.pipeline.slot import Slot
+from raven.pipeline.slot import DRAW, RASTERISE, Slot
 from raven.pipeline.startup import seconds_since_start
 from raven.pipeline.statistics import Statistics
 from raven.pipeline.trace import Trace
@@ -53,7 +53,7 @@ class Runner:
 
     # -- threads ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> Report:
+    def run(self) -> None:
         """Run to the end of the source, a stop, or a fault.
 
         Raises
@@ -65,7 +65,7 @@ class Runner:
             threading.Thread(target=self._guard, args=(stage,), name=f"raven-{name}", daemon=True)
             for name, stage in self._background_stages()
         ]
-        started = perf_counter()
+        self._started = perf_counter()
         for thread in threads:
             thread.start()
         self._guard(self._write)
@@ -73,8 +73,7 @@ class Runner:
             self.source.close()  # ends a read that blocks
         for thread in threads:
             thread.join(10.0)
-        self._finish(perf_counter() - started)
-        return self.report
+        raise_cause(self.ring.cause)
 
     def _background_stages(self) -> list[tuple[str, Callable[[], None]]]:
         if self.engine.shared:
@@ -88,7 +87,9 @@ class Runner:
             log.debug("stage failed", exc_info=True)
             self.ring.fail(error)
 
-    def _finish(self, seconds: float) -> None:
+    def finish(self) -> Report:
+        """The report; called once the sinks are closed, since closing is part of the work."""
+        seconds = perf_counter() - self._started
         report, engine = self.report, self.engine
         report.seconds = round(seconds, 4)
         report.fps = round(report.frames / seconds, 3) if seconds else 0.0
@@ -100,6 +101,7 @@ class Runner:
         report.bytes_read_back_per_frame = float(engine.slots[0].bytes_read_back)
         waits = sum(slot.host_waits for slot in engine.slots)
         report.host_waits_per_frame = round(waits / report.frames, 3) if report.frames else 0.0
+        return report
 
     # -- source ----------------------------------------------------------------------------------------------------
 
@@ -139,8 +141,9 @@ class Runner:
 
     def _infer(self) -> None:
         while (slot := self.ring.take("input")) is not None:
+            waited = perf_counter_ns()
             slot.wait_input()
-            self._span("rasterise", "gpu", slot.started, slot.frame.index)
+            self._gpu_span("rasterise", slot, slot.clock.read(RASTERISE), waited)
             begun = perf_counter_ns()
             slot.run_model()
             self._span("infer", "infer", begun, slot.frame.index)
@@ -152,8 +155,11 @@ class Runner:
 
     def _write(self) -> None:
         while (slot := self.ring.take("output")) is not None:
+            waited = perf_counter_ns()
             slot.wait_output()
-            self._span("draw", "gpu", slot.started, slot.frame.index)
+            if self.engine.shared:
+                self._gpu_span("rasterise", slot, slot.clock.read(RASTERISE), waited)
+            self._gpu_span("draw", slot, slot.clock.read(DRAW), waited)
             self.statistics.submit.add(self._submit_ns[slot.index])
             begun = perf_counter_ns()
             self._deliver(slot)
@@ -202,11 +208,19 @@ class Runner:
         known = [n for n in (self.source.info.frames, self.options.frames) if n]
         return min(known, default=None)
 
+    def _gpu_span(self, stage: str, slot: Slot, busy: int, waited: int) -> None:
+        """Count a stage on the GPU: by its clock, or where that means nothing by how long the next stage waited."""
+        now = perf_counter_ns()
+        self.statistics.stages[stage].add(busy or now - waited)
+        if self.trace.on:
+            begun = now - busy if busy else max(slot.started, waited)
+            self.trace.span("gpu", stage, stage, begun, now, slot.frame.index)
+
     def _span(self, stage: str, row: str, begun: int, frame: int) -> None:
         now = perf_counter_ns()
         self.statistics.stages[stage].add(now - begun)
         if self.trace.on:
-            self.trace.span("gpu" if row == "gpu" else "host", row, stage, begun, now, frame)
+            self.trace.span("host", row, stage, begun, now, frame)
 
 
 def stream_info(source: Source, engine: Engine) -> StreamInfo:

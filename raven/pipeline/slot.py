@@ -10,13 +10,15 @@ import numpy as np
 from raven.frame.format import Frame, FrameFormat
 from raven.frame.geometry import place
 from raven.frame.planes import PlaneSet
-from raven.gpu import Buffer, CommandPool, Submission, Timeline
+from raven.gpu import Buffer, CommandPool, GpuClock, Submission, Timeline
 from raven.gpu.timeline import wait_or_fail
 from raven.tensor import Tensor, header
 
 if TYPE_CHECKING:
     from raven.pipeline.engine import Engine
 
+#: Spans of the GPU clock.
+RASTERISE, DRAW = 0, 1
 #: Timeline values of the n-th frame of a slot are 4n + one of these.
 PLANES, INPUT, MODEL, DRAWN = 1, 2, 3, 4
 
@@ -45,6 +47,7 @@ class Slot:
         self.engine, self.index = engine, index
         device = engine.device
         self.time, self.done = Timeline(device, shared=engine.shared), Timeline(device)
+        self.clock = GpuClock(device, 2)
         self.inputs = engine.new_inputs()
         self.outputs = engine.new_outputs()
         self.binding = engine.bind_model(self)
@@ -101,15 +104,18 @@ class Slot:
     def _record_input(self) -> Any:
         """Command buffer A: planes up, input tensor drawn."""
         rec = self._pool.recorder()
+        self.clock.begin(rec, RASTERISE)
         self.planes.record_upload(rec, self.staging)
         rec.barrier("transfer", "compute fragment")
         self.rasterise.record(rec)
         rec.barrier("compute fragment", "host all")
+        self.clock.end(rec, RASTERISE)
         return rec.end()
 
     def _record_output(self) -> Any:
         """Command buffer B: head, NMS, overlays, output pictures."""
         rec = self._pool.recorder()
+        self.clock.begin(rec, DRAW)
         rec.barrier("host all", "compute")
         self.detector.record(rec)
         rec.barrier("compute", "compute vertex fragment indirect transfer")
@@ -121,6 +127,7 @@ class Slot:
         if self.found is not None:
             rec.copy_buffer(self.detector.detections.buffer, self.found, self.found.size)
         rec.barrier("all", "host all")
+        self.clock.end(rec, DRAW)
         return rec.end()
 
     # -- a frame ---------------------------------------------------------------------------------------------------
@@ -198,3 +205,4 @@ class Slot:
             tensor.destroy()
         for timeline in (self.time, self.done):
             timeline.destroy()
+        self.clock.destroy()
