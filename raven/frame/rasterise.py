@@ -20,6 +20,13 @@ from raven.tensor import Tensor, header
 Route = Literal["raster", "compute"]
 #: Types that an input tensor may have.
 DTYPES = ("float32", "float16", "uint8", "int8", "int32")
+Kind = Literal["pixels", "strips", "padding"]
+# Shader, compute entry and fragment entry.
+_SHADERS: dict[Kind, tuple[str, str, str]] = {
+    "pixels": ("frame/rasterise", "computeMain", "fragmentMain"),
+    "strips": ("frame/rasterise_strips", "computeMain", "fragmentMain"),
+    "padding": ("frame/rasterise_strips", "paddingComputeMain", "paddingFragmentMain"),
+}
 _GROUP = (16, 8)
 # Address, view, content, size, first and last pixel, then factor, bias and pad for three channels.
 _PUSH = struct.Struct("<Q40s4i2i2i2i9f4x")
@@ -86,23 +93,22 @@ class Rasteriser:
     def __init__(self, device: Device, spec: InputSpec, route: Route, by_strips: bool = True) -> None:
         self.device, self.spec, self.route, self.by_strips = device, spec, route, by_strips
         self._constants = spec.constants()
-        self._pipelines: dict[tuple[tuple[int, int], ...], Pipeline] = {}
+        self._pipelines: dict[tuple[Any, ...], Pipeline] = {}
 
-    def pipeline(self, format: FrameFormat, words: dict[int, int] | None = None) -> Pipeline:
-        """The pipeline that reads frames of a format; by strips with the constants of :mod:`raven.frame.strips`."""
-        constants = {**source_constants(format), **self._constants, **(words or {})}
-        key = tuple(constants.items())
+    def pipeline(self, kind: Kind, constants: dict[int, int]) -> Pipeline:
+        """The pipeline of a kind with specialisation constants, beside those of the model's input."""
+        key = (kind, *constants.items())
         if key not in self._pipelines:
-            self._pipelines[key] = self._make(constants, words is not None)
+            self._pipelines[key] = self._make(kind, {**constants, **self._constants})
         return self._pipelines[key]
 
-    def _make(self, constants: dict[int, int], by_strips: bool) -> Pipeline:
-        name = "frame/rasterise_strips" if by_strips else "frame/rasterise"
-        bindings = [("sampled", 3)] * (2 if by_strips else 1)
+    def _make(self, kind: Kind, constants: dict[int, int]) -> Pipeline:
+        shader, compute, fragment = _SHADERS[kind]
+        bindings = [("sampled", 3)] * (1 if kind == "pixels" else 2)
         common: dict[str, Any] = {"push_size": _PUSH.size, "bindings": bindings, "constants": constants}
         if self.route == "compute":
-            return ComputePipeline(self.device, name, **common)
-        return GraphicsPipeline(self.device, name, target=None, **common)
+            return ComputePipeline(self.device, shader, compute, **common)
+        return GraphicsPipeline(self.device, shader, ("vertexMain", fragment), target=None, **common)
 
     def bind(self, planes: PlaneSet, placement: Placement, tensor: Tensor, batch_index: int = 0) -> BoundRasteriser:
         """Fix source, target and geometry for one slot.
@@ -136,17 +142,18 @@ class BoundRasteriser:
         if rasteriser.by_strips and planes.words and strips.fit(planes.format, placement):
             self._bind_strips()
         else:
-            pipeline, whole = rasteriser.pipeline(planes.format), (0, 0, width, height)
-            self._steps.append(self._step(pipeline, [planes.images], whole, rasteriser.spec.size))
+            pipeline = rasteriser.pipeline("pixels", source_constants(planes.format))
+            self._steps.append(self._step(pipeline, [planes.images], (0, 0, width, height), rasteriser.spec.size))
 
     def _bind_strips(self) -> None:
-        format, images = self.planes.format, [self.planes.images, self.planes.words]
-        reading, padding = strips.constants(format, self.placement), strips.padding_constants(format)
+        format, make = self.planes.format, self.rasteriser.pipeline
+        images, own = [self.planes.images, self.planes.words], strips.constants(format, self.placement)
         content, around = strips.regions(format, self.placement)
-        for constants, areas in ((reading, [content]), (padding, around)):
-            for area in areas:
-                pipeline = self.rasteriser.pipeline(format, constants)
-                self._steps.append(self._step(pipeline, images, area, strips.threads(format, area)))
+        pipeline = make("strips", {**source_constants(format), **own})
+        self._steps.append(self._step(pipeline, images, content, strips.threads(format, content)))
+        for area in around:
+            pipeline = make("padding", {strips.DIRECTION: own[strips.DIRECTION]})
+            self._steps.append(self._step(pipeline, images, area, strips.threads(format, area)))
 
     def _step(
         self, pipeline: Pipeline, images: list[list[Image]], area: strips.Area, threads: tuple[int, int]

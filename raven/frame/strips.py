@@ -12,6 +12,8 @@ from raven.frame.format import FrameFormat
 from raven.frame.geometry import Placement
 
 PIXELS = 4
+#: The specialisation constant that says which way strips run; padding needs no other.
+DIRECTION = 30
 #: More words than this are not worth sharing: finding the right one among them costs more than reading it again.
 _MOST_SHARED = 6
 #: x, y, width, height in the target.
@@ -43,11 +45,6 @@ def constants(format: FrameFormat, placement: Placement) -> dict[int, int]:
     chroma, chroma_shared = _words(step / format.pixel.sub_x, 3, chroma_bytes)
     values = (luma, chroma, format.pixel.dtype.itemsize, luma_bytes, chroma_bytes, luma_shared, chroma_shared, axis)
     return {23 + slot: int(value) for slot, value in enumerate(values)}
-
-
-def padding_constants(format: FrameFormat) -> dict[int, int]:
-    """Specialisation constants for padding, of which nothing is read."""
-    return {23: 0, 30: int(runs_down(format))}
 
 
 def _texel_bytes(format: FrameFormat) -> tuple[int, int]:
