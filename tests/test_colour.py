@@ -7,20 +7,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pytest
 from av.filter import Graph
+from support.rasterising import rasterise
 
 from raven.frame.colour import yuv_to_rgb
 from raven.frame.format import PIXEL_FORMATS, FrameFormat
 from raven.frame.geometry import place
 from raven.frame.rasterise import InputSpec
 from raven.gpu import Device
-from tests.support.rasterising import rasterise
 
 SHARED = Path(os.environ.get("RAVEN_SHARED", Path(__file__).parents[2] / "shared"))
 SPACES = ["bt601", "bt709", "bt2020"]
-FORMATS = ["nv12", "yuv420p", "p010le", "yuv422p", "yuv444p", "yuv420p10le", "yuv444p10le"]
+FORMATS = ["nv12", "yuv420p", "p010le", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le"]
+#: swscale's chroma positions, in 256ths of a luma sample.
+SITES = {"left": (0, 128), "center": (128, 128), "topleft": (0, 0)}
+#: EBU bars at 75 %: the BT.601 codes that the standard prints, and what they show.
+BARS = {
+    (180, 128, 128): (191, 191, 191),
+    (162, 44, 142): (191, 191, 0),
+    (131, 156, 44): (0, 191, 191),
+    (112, 72, 58): (0, 191, 0),
+    (84, 184, 198): (191, 0, 191),
+    (65, 100, 212): (191, 0, 0),
+    (35, 212, 114): (0, 0, 191),
+    (16, 128, 128): (0, 0, 0),
+}
 
 
 def chart(name: str, width: int, height: int, full: bool) -> av.VideoFrame:
@@ -48,15 +62,15 @@ def _samples(frame: av.VideoFrame, plane: int, pixel) -> np.ndarray:
     return data[:, : width * pixel.planes[plane]]
 
 
-def swscale(frame: av.VideoFrame, matrix: str, full: bool) -> np.ndarray:
+def swscale(frame: av.VideoFrame, matrix: str, full: bool, site: str = "left") -> np.ndarray:
     """RGB of a frame by swscale, ``(H, W, 3)`` float64 in 0 to 255."""
-    graph, pixel = Graph(), PIXEL_FORMATS[frame.format.name]
+    graph, pixel, (across, down) = Graph(), PIXEL_FORMATS[frame.format.name], SITES[site]
     flags = "accurate_rnd+full_chroma_int+full_chroma_inp+bilinear"
     arguments = (
         f"flags={flags}:in_color_matrix={matrix}:in_range={'full' if full else 'limited'}:out_range=full"
         # A position where chroma is not subsampled would shift it.
-        + (":in_h_chr_pos=0" if pixel.sub_x == 2 else "")
-        + (":in_v_chr_pos=128" if pixel.sub_y == 2 else "")
+        + (f":in_h_chr_pos={across}" if pixel.sub_x == 2 else "")
+        + (f":in_v_chr_pos={down}" if pixel.sub_y == 2 else "")
     )
     source = graph.add_buffer(template=None, width=frame.width, height=frame.height, format=frame.format, time_base=1)
     scale = graph.add("scale", arguments)
@@ -87,6 +101,41 @@ def test_charts_against_swscale(device: Device, name: str, matrix: str, full: bo
     )
 
 
+@pytest.mark.parametrize("site", sorted(SITES))
+@pytest.mark.parametrize("name", ["yuv420p", "nv12", "p010le"])
+def test_chroma_sites_against_swscale(device: Device, name: str, site: str) -> None:
+    frame = chart(name, 160, 90, False)
+    got = raven(device, frame, FrameFormat(PIXEL_FORMATS[name], 160, 90, chroma_site=site))
+    difference = {other: np.abs(got - swscale(frame, "bt601", False, other)).max() for other in SITES}
+    assert difference.pop(site) <= 2.0
+    assert min(difference.values()) > 4.0, "the chart does not tell the sites apart"
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "nv12", "p010le", "yuv422p"])
+def test_odd_sizes_against_swscale(device: Device, name: str) -> None:
+    """Of an odd picture swscale stretches the chroma planes to fit; of the even one around it, it does not."""
+    pixel, frame = PIXEL_FORMATS[name], chart(name, 152, 88, False)
+    luma, *chroma = [_samples(frame, index, pixel) for index in range(len(pixel.planes))]
+    rows = pixel.plane_size(1, 151, 87)[1]
+    planes = [luma[:87, :151], *(plane[:rows] for plane in chroma)]
+    got = rasterise(device, FrameFormat(pixel, 151, 87), planes, InputSpec((151, 87)), place((151, 87), (151, 87)))
+    assert np.abs(got.transpose(1, 2, 0) - swscale(frame, "bt601", False)[:87, :151]).max() <= 2.0
+
+
+def test_printed_colour_bars(device: Device) -> None:
+    """What the standard prints holds for the oracle and for the pass, which share nothing else.
+
+    The codes are rounded: half a code of chroma is up to 1.01 of blue, half a code of luma 0.58.
+    """
+    frame = av.VideoFrame(8 * len(BARS), 4, "yuv444p")
+    for plane in range(3):
+        _samples(frame, plane, PIXEL_FORMATS["yuv444p"])[:] = np.repeat([code[plane] for code in BARS], 8)
+    expected = np.repeat(np.array(list(BARS.values()), np.float64), 8, axis=0)
+    format = FrameFormat(PIXEL_FORMATS["yuv444p"], frame.width, 4)
+    assert np.abs(swscale(frame, "bt601", False) - expected).max() <= 2.0
+    assert np.abs(raven(device, frame, format) - expected).max() <= 1.6
+
+
 @pytest.mark.parametrize("matrix", SPACES)
 def test_the_oracle_tells_matrices_and_ranges_apart(matrix: str) -> None:
     """Were swscale to ignore what it is asked for, the tests above would prove nothing."""
@@ -99,11 +148,31 @@ def test_the_oracle_tells_matrices_and_ranges_apart(matrix: str) -> None:
 def real_frames() -> Iterator[av.VideoFrame]:
     with av.open(str(SHARED / "video" / "vtest.mp4")) as container:
         for index, frame in enumerate(container.decode(video=0)):
-            if index % 100 == 0:
+            if index % 200 == 0:
                 yield frame
 
 
-@pytest.mark.skipif(not (SHARED / "video" / "vtest.mp4").is_file(), reason="needs vtest.mp4 of the shared folder")
+needs_clip = pytest.mark.skipif(
+    not (SHARED / "video" / "vtest.mp4").is_file(), reason="needs vtest.mp4 of the shared folder"
+)
+
+
+@needs_clip
+def test_letterboxed_real_frames_against_swscale_and_opencv(device: Device) -> None:
+    """The usual order: to RGB in full size, clipped, then resized. One pixel in twenty of this clip is out of range."""
+    spec = InputSpec((416, 416))
+    for frame in real_frames():
+        format = FrameFormat(PIXEL_FORMATS[frame.format.name], frame.width, frame.height)
+        placement = place(format.upright_size, spec.size)
+        x, y, width, height = placement.content
+        planes = [_samples(frame, index, format.pixel) for index in range(len(format.pixel.planes))]
+        got = rasterise(device, format, planes, spec, placement)[:, y : y + height, x : x + width]
+        rgb = swscale(frame, "bt601", False).astype(np.uint8)
+        expected = cv2.resize(rgb, (width, height), interpolation=cv2.INTER_LINEAR)
+        assert np.abs(got.transpose(1, 2, 0) - expected.astype(np.float64)).max() <= 1.5
+
+
+@needs_clip
 def test_real_frames_against_swscale(device: Device) -> None:
     for frame in real_frames():
         format = FrameFormat(PIXEL_FORMATS[frame.format.name], frame.width, frame.height)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from support.rasterising import by_way, rasterise
 
 from raven.errors import ModelError, UsageError
 from raven.frame.format import PIXEL_FORMATS, Frame, FrameFormat
@@ -14,7 +15,6 @@ from raven.frame.rasterise import InputSpec, Rasteriser
 from raven.frame.routes import choose_route
 from raven.gpu import Buffer, Device
 from raven.tensor import Tensor
-from tests.support.rasterising import by_way, rasterise
 
 
 def picture(width: int, height: int, seed: int = 0) -> np.ndarray:
