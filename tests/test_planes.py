@@ -26,7 +26,7 @@ def random_planes(format: FrameFormat, padding: int) -> list[np.ndarray]:
 
 def read_image(device: Device, image: Image) -> np.ndarray:
     """The image's bytes, a row a row."""
-    size = {"R8_UNORM": 1, "R8G8_UNORM": 2, "R16_UNORM": 2, "R16G16_UNORM": 4, "R32_UINT": 4}[image.format]
+    size = {"R8_UNORM": 1, "R8G8_UNORM": 2, "R16_UNORM": 2, "R16G16_UNORM": 4, "R32G32_UINT": 8}[image.format]
     out = Buffer(device, image.width * image.height * size, "readback")
     try:
         device.immediate(lambda rec: rec.copy_image_to_buffer(image, out))

@@ -85,11 +85,11 @@ def fold(format: FrameFormat) -> tuple[int, int]:
     Returns
     -------
     columns, pieces : int
-        Whole words of columns; one piece where the row fits.
+        Columns in eights; one piece where the row fits.
     """
     samples = format.width * format.pixel.planes[0]
     pieces = -(-samples // MAX_COLUMNS)
-    return (samples, 1) if pieces == 1 else (-(-samples // (4 * pieces)) * 4, pieces)
+    return (samples, 1) if pieces == 1 else (-(-samples // (8 * pieces)) * 8, pieces)
 
 
 def source_view(format: FrameFormat, to_upright: np.ndarray | None = None) -> bytes:

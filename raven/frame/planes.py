@@ -30,9 +30,9 @@ class PlaneSet:
         Packed formats lie in one 8-bit image of ``width * components`` columns, folded where those are too many: see
         :func:`raven.frame.colour.fold`.
     words : list of Image
-        The same rows as 32-bit words, on CPU devices only: see :mod:`raven.frame.strips`.
+        The same rows as pairs of 32-bit words, on CPU devices only: see :mod:`raven.frame.strips`.
     nbytes : int
-        Bytes of staging memory that a frame takes: rows padded to whole words.
+        Bytes of staging memory that a frame takes: rows padded to pairs of words.
     """
 
     def __init__(self, device: Device, format: FrameFormat, shared: bool = False) -> None:
@@ -54,9 +54,9 @@ class PlaneSet:
         return height, width * self.format.pixel.planes[plane]
 
     def _pitch(self, samples: int) -> int:
-        """Bytes a row of staging memory: whole words."""
+        """Bytes a row of staging memory: whole pairs of words."""
         columns, pieces = (samples, 1) if self.format.pixel.yuv else fold(self.format)
-        return -(-columns * pieces * self.format.pixel.dtype.itemsize // 4) * 4
+        return -(-columns * pieces * self.format.pixel.dtype.itemsize // 8) * 8
 
     def _lay_out(self) -> tuple[list[int], int]:
         offsets, at = [], 0
@@ -74,7 +74,7 @@ class PlaneSet:
             self.images.append(Image(device, columns, rows * pieces, name, usage, shared))
         if device.physical.type == "cpu":
             for pitch, (rows, _) in zip(self._pitches, self._shapes, strict=True):
-                self.words.append(Image(device, pitch // 4, rows, "R32_UINT", usage))
+                self.words.append(Image(device, pitch // 8, rows, "R32G32_UINT", usage))
 
     def copy_in(self, frame: Frame, staging: np.ndarray) -> None:
         """Copy a frame's planes into mapped memory; planes without padding go in one piece.

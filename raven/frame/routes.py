@@ -17,7 +17,7 @@ from raven.tensor import Tensor
 
 ROUTES: tuple[Route, ...] = ("raster", "compute")
 # Of each route: a first turn that warms up, then as many as fit into the time, but at least two and at most ten.
-_SECONDS = 0.02
+_SECONDS = 0.01
 _TURNS = (2, 10)
 
 
