@@ -360,7 +360,7 @@ def test_picture_follows_the_gpus_count(device: Device) -> None:
             Submission(queue, rec.end(), [timeline], [timeline]).submit((2 * turn,), (2 * turn + 1,))
             drawing.submit((2 * turn + 1,), (2 * turn + 2,))
             assert timeline.wait(2 * turn + 2, 20)
-            np.testing.assert_array_equal(bound.nv12_array, one)
+            np.testing.assert_array_equal(bound.nv12_array[:, :112], one[:, :112])
     device.wait_idle()  # the driver may still be busy with a semaphore whose value is there already
     for item in (pool, timeline, table):
         item.destroy()
@@ -379,7 +379,7 @@ def test_both_pictures_at_once(device: Device) -> None:
         device.immediate(overlay.record)
         layer = read_layer(device, overlay).astype(float)
         device.immediate(bound.record)
-        np.testing.assert_array_equal(bound.nv12_array, alone)
+        np.testing.assert_array_equal(bound.nv12_array[:, :112], alone[:, :112])
         expected = plain.rgba_array * (1 - layer[..., 3:] / 255) + layer
         np.testing.assert_allclose(bound.rgba_array, expected, atol=0.52)
         assert bound.nbytes == 128 * 120 + 112 * 80 * 4

@@ -86,7 +86,7 @@ class ShaderLibrary:
 
         Without a compiler the version is not part of it: what was shipped is then what there is.
         """
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(slang.FORM)
         for path in self.sources(name):
             digest.update(path.relative_to(self.root).as_posix().encode() + b"\0" + path.read_bytes())
         return f"{name.replace('/', '.')}.{entry}.{digest.hexdigest()[:20]}.{'spv' if target == 'spirv' else 'cu'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import struct
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,13 @@ _TARGETS = {"spirv": 6, "cuda": 17}
 _STAGES = {"vertex": 1, "fragment": 5, "compute": 6, "amplification": 14, "mesh": 13}
 _SPIRV_DIRECTLY = 1 << 10
 _SOURCE_LANGUAGE_SLANG = 1
-_OP_SOURCE = 3
+_OP_SOURCE, _OP_DECORATE, _NO_CONTRACTION = 3, 71, 42
+# OpFAdd, OpFSub, OpFMul, OpVectorTimesScalar, OpDot.
+_FUSABLE = frozenset((129, 131, 133, 142, 148))
+# Decorations and types: what follows an entry point's modes and names.
+_AFTER_NAMES = frozenset((71, 72, *range(19, 40)))
+#: Changes when what is made of the compiler's output does; part of a compiled shader's file name.
+FORM = b"2"
 
 
 def compiler_path() -> Path | None:
@@ -88,7 +95,7 @@ class Request:
         size = ctypes.c_size_t()
         code = self.lib.spGetEntryPointCode(self.handle, 0, ctypes.byref(size))
         data = ctypes.string_at(code, size.value)
-        return _without_source(data) if self.target == "spirv" else data
+        return _finished(data) if self.target == "spirv" else data
 
     def close(self) -> None:
         self.lib.spDestroyCompileRequest(self.handle)
@@ -118,13 +125,23 @@ def compile_entry(
         request.close()
 
 
-def _without_source(code: bytes) -> bytes:
-    """Drop OpSource: older validation layers do not know Slang's language number in it."""
+def _finished(code: bytes) -> bytes:
+    """SPIR-V as Raven wants it: without OpSource, and with float arithmetic that no driver may fuse.
+
+    Older validation layers do not know Slang's language number in OpSource. Slang drops ``precise`` on the way to
+    SPIR-V, and a fused multiply-add would make routes differ in the last bit.
+    """
     words = struct.unpack(f"<{len(code) // 4}I", code)
-    kept, at = list(words[:5]), 5
+    kept = [item for item in _instructions(words) if item[0] & 0xFFFF != _OP_SOURCE]
+    exact = [(3 << 16 | _OP_DECORATE, item[2], _NO_CONTRACTION) for item in kept if item[0] & 0xFFFF in _FUSABLE]
+    at = next(i for i, item in enumerate(kept) if item[0] & 0xFFFF in _AFTER_NAMES)
+    flat = [*words[:5], *(word for item in [*kept[:at], *exact, *kept[at:]] for word in item)]
+    return struct.pack(f"<{len(flat)}I", *flat)
+
+
+def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    at = 5
     while at < len(words):
         length = words[at] >> 16
-        if words[at] & 0xFFFF != _OP_SOURCE:
-            kept += words[at : at + length]
+        yield words[at : at + length]
         at += length
-    return struct.pack(f"<{len(kept)}I", *kept)

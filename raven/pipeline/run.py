@@ -82,7 +82,7 @@ def _run_engine(
     except BaseException:
         abort_all(opened)
         raise
-    report.notices = [*source.notices, *engine.notices, *(note for sink in sinks for note in sink.notices)]
+    report.notices += [*source.notices, *engine.notices, *(note for sink in sinks for note in sink.notices)]
     report.outputs = [path for path in (options.output, options.detections) if path]
     if options.report:
         report.write(options.report)

@@ -101,6 +101,11 @@ class Runner:
         report.bytes_read_back_per_frame = float(engine.slots[0].bytes_read_back)
         waits = sum(slot.host_waits for slot in engine.slots)
         report.host_waits_per_frame = round(waits / report.frames, 3) if report.frames else 0.0
+        if report.overflowed:
+            report.notices.append(
+                f"{report.overflowed} frames had more than {self.options.max_det} detections and lost the weakest; "
+                "raise --max-det"
+            )
         return report
 
     # -- source ----------------------------------------------------------------------------------------------------

@@ -92,8 +92,8 @@ class JsonLinesSink:
         return {
             "frame": frame.index,
             "pts": round(float(frame.pts * self._info.time_base), TIME_DECIMALS),
-            "width": self._info.width,
-            "height": self._info.height,
+            "width": frame.width or self._info.width,
+            "height": frame.height or self._info.height,
             "detections": [detection_object(row, self._info.class_names) for row in rows],
         }
 
