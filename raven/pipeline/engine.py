@@ -21,14 +21,15 @@ from raven.frame.rasterise import InputSpec, Rasteriser
 from raven.frame.routes import choose_route
 from raven.gpu import Device, Queue
 from raven.gpu.memory import MemoryKind
-from raven.infer import load_model
+from raven.infer import choose_backend, load_model
+from raven.infer.threads import physical_cores, share_cores
 from raven.models import find_model
 from raven.pipeline.options import RunOptions
 from raven.pipeline.slot import Slot
 from raven.tensor import Tensor
 
-#: Frames in flight: enough that source, model and sink each hold one and one waits.
-SLOTS_CPU = 4
+#: Frames in flight beside those that the model works on: source and sink each hold one, and one waits.
+SPARE_SLOTS = 3
 #: On a GPU small models leave room for each other, and hand-offs between Vulkan and CUDA overlap.
 SLOTS_GPU = 6
 
@@ -82,7 +83,7 @@ class Engine:
         self.output_shapes = self.model.resolve(self._input_shape)
         self._choose_route(format)
         self._make_passes()
-        count = self.options.slots or (SLOTS_GPU if self.shared else SLOTS_CPU)
+        count = self.options.slots or (SLOTS_GPU if self.shared else self.workers + SPARE_SLOTS)
         self.slots: list[Slot] = []
         self._closing.append(self._close_slots)
         for index in range(count):
@@ -92,7 +93,9 @@ class Engine:
     # -- the model -------------------------------------------------------------------------------------------------
 
     def _load(self, path: Path) -> None:
-        self.model: Any = load_model(path, self.options.backend)
+        self.workers, threads = share_cores(physical_cores())
+        on_host = choose_backend(self.options.backend)[0] == "cpu"
+        self.model: Any = load_model(path, self.options.backend, **({"threads": threads} if on_host else {}))
         self._closing.append(self.model.close)
         self.card: ModelCard = load_card(path, self.model.inputs, self.model.outputs, self.model.metadata)
         self.notices += [*self.model.notices, *self.card.notices]

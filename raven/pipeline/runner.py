@@ -30,8 +30,8 @@ Progress = Callable[[int, int | None], None]
 class Runner:
     """Moves frames from a source through an engine to sinks.
 
-    Three threads: the caller's writes to the sinks, one decodes and submits, one runs the model. They meet in the
-    ring; the first error of any ends all.
+    The caller's thread writes to the sinks, one decodes and submits, and on the host a few run the model, each a frame
+    of its own. They meet in the ring; the first error of any ends all.
     """
 
     def __init__(
@@ -76,9 +76,8 @@ class Runner:
         raise_cause(self.ring.cause)
 
     def _background_stages(self) -> list[tuple[str, Callable[[], None]]]:
-        if self.engine.shared:
-            return [("source", self._read)]
-        return [("source", self._read), ("infer", self._infer)]
+        workers = 0 if self.engine.shared else self.engine.workers
+        return [("source", self._read), *((f"infer-{number}", self._infer) for number in range(workers))]
 
     def _guard(self, stage: Callable[[], None]) -> None:
         try:
@@ -132,7 +131,10 @@ class Runner:
                 self._enqueue(slot)
             else:
                 self.ring.put("input", slot)
-        self.ring.put("output" if self.engine.shared else "input", None)
+            self.ring.put("output", slot)  # in order; the sink waits until this one is ready
+        for _ in range(self.engine.workers):
+            self.ring.put("input", None)
+        self.ring.put("output", None)
 
     def _enqueue(self, slot: Slot) -> None:
         """A model on the GPU: its run and command buffer B are enqueued at once, and nobody waits before the sink."""
@@ -140,7 +142,6 @@ class Runner:
         slot.enqueue_model()
         self._span("infer", "source", begun, slot.frame.index)
         self._submit_ns[slot.index] += slot.submit_output()
-        self.ring.put("output", slot)
 
     # -- model -----------------------------------------------------------------------------------------------------
 
@@ -151,15 +152,13 @@ class Runner:
             self._gpu_span("rasterise", slot, slot.clock.read(RASTERISE), waited)
             begun = perf_counter_ns()
             slot.run_model()
-            self._span("infer", "infer", begun, slot.frame.index)
+            self._span("infer", threading.current_thread().name, begun, slot.frame.index)
             self._submit_ns[slot.index] += slot.submit_output()
-            self.ring.put("output", slot)
-        self.ring.put("output", None)
 
     # -- sinks -----------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        while (slot := self.ring.take("output")) is not None:
+        while (slot := self._next_drawn()) is not None:
             waited = perf_counter_ns()
             slot.wait_output()
             if self.engine.shared:
@@ -174,6 +173,14 @@ class Runner:
             self.ring.put("free", slot)
             if self.progress is not None:
                 self.progress(self.report.frames, self._total())
+
+    def _next_drawn(self) -> Slot | None:
+        """The next frame in order, once its last command buffer is on its way; None at the end or after a fault."""
+        slot = self.ring.take("output")
+        while slot is not None and not slot.submitted.wait(0.1):
+            if self.ring.ended:
+                return None
+        return slot
 
     def _deliver(self, slot: Slot) -> None:
         drawn = self._drawn(slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ class Slot:
         self.engine, self.index = engine, index
         device = engine.device
         self.time, self.done = Timeline(device, shared=engine.shared), Timeline(device)
+        #: Set once command buffer B is submitted: from then on ``done`` is sure to come.
+        self.submitted = threading.Event()
         self.clock = GpuClock(device, 2)
         self.inputs = engine.new_inputs()
         self.outputs = engine.new_outputs()
@@ -137,6 +140,7 @@ class Slot:
         self.build(frame.format)
         self.frame = frame
         self._turn += 1
+        self.submitted.clear()
         self.planes.copy_in(frame, self._staging_bytes)
         self.time.signal(self._value(PLANES))
 
@@ -161,7 +165,9 @@ class Slot:
     def submit_output(self) -> int:
         """Submit command buffer B; return the host's nanoseconds in the call."""
         self.started = perf_counter_ns()
-        return self._output.submit((self._value(MODEL),), (self._value(DRAWN),))
+        spent = self._output.submit((self._value(MODEL),), (self._value(DRAWN),))
+        self.submitted.set()
+        return spent
 
     def wait_output(self) -> None:
         """Wait until the frame is drawn: what the sinks wait for."""
