@@ -26,21 +26,7 @@ def resident() -> int:
 def looped(clip: str, frames: int, folder: Path) -> str:
     """The clip over and over, without encoding it again."""
     path = folder / "looped.mkv"
-    command = [
-        "ffmpeg",
-        "-v",
-        "error",
-        "-stream_loop",
-        "1000",
-        "-i",
-        clip,
-        "-t",
-        "3600",
-        "-c",
-        "copy",
-        "-an",
-        str(path),
-    ]
+    loop = ["-stream_loop", "-1", "-i", clip, "-frames:v", str(frames + 50), "-c", "copy", "-an"]
     subprocess.run(["ffmpeg", "-v", "error", *loop, str(path)], check=True)
     return str(path)
 

@@ -88,7 +88,7 @@ def test_device_is_chosen_by_index_name_and_uuid(monkeypatch: pytest.MonkeyPatch
     for selector in (str(first["index"]), first["name"][:6].upper(), first["uuid"]):
         with Device(selector) as chosen:
             assert chosen.physical.uuid == first["uuid"]
-    with pytest.raises(DeviceError, match=r"no device matches --device 'no such'; there are 0: "):
+    with pytest.raises(DeviceError, match=r"no device matches --device 'no such'; there are: 0: "):
         Device("no such")
     monkeypatch.setenv("RAVEN_DEVICE", "77")
     with pytest.raises(DeviceError, match="77"):

@@ -210,5 +210,5 @@ def _matching(devices: list[PhysicalDevice], selector: str) -> PhysicalDevice:
         found = [d for d in devices if d.uuid == plain] or [d for d in devices if selector.lower() in d.name.lower()]
     if len(found) != 1:
         what = "no device matches" if not found else f"{len(found)} devices match"
-        raise DeviceError(f"{what} --device {selector!r}; there are {listing}")
+        raise DeviceError(f"{what} --device {selector!r}; there are: {listing}")
     return found[0]
