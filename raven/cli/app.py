@@ -63,6 +63,7 @@ def run(
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures of the run as JSON.")] = None,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto.")] = None,
     draw: Annotated[bool, typer.Option("--draw/--no-draw", help="Draw the detections.")] = True,
+    decoder: Annotated[str, typer.Option(help="auto, nvdec or cpu.")] = "auto",
     encoder: Annotated[str, typer.Option(help="auto, or an encoder that `raven doctor` lists.")] = "auto",
     quality: Annotated[int | None, typer.Option(metavar="N", help="0 (best) to 51.")] = None,
     preset: Annotated[str | None, typer.Option(metavar="P", help="Speed against size, in the encoder's words.")] = None,

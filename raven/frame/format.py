@@ -138,6 +138,8 @@ class Frame:
         What keeps the planes' memory alive.
     name : str or None
         File name, for image sources.
+    surface : object or None
+        Planes in device memory instead (see :class:`raven.sources.nvdec.Surface`); ``planes`` is empty then.
     """
 
     index: int
@@ -146,3 +148,4 @@ class Frame:
     planes: list[np.ndarray]
     owner: Any = field(default=None, repr=False)
     name: str | None = None
+    surface: Any = None

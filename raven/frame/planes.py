@@ -91,6 +91,14 @@ class PlaneSet:
             target = staging[offset : offset + rows * pitch].view(dtype).reshape(rows, -1)
             np.copyto(target[:, :samples], plane)
 
+    def rows(self) -> list[tuple[int, int, int, int]]:
+        """Where each plane lies in staging memory: offset, bytes from row to row, bytes of a row that count, rows."""
+        size = self.format.pixel.dtype.itemsize
+        return [
+            (offset, pitch, samples * size, rows)
+            for offset, pitch, (rows, samples) in zip(self.offsets, self._pitches, self._shapes, strict=True)
+        ]
+
     def record_upload(self, rec: Recorder, staging: Buffer, offset: int = 0) -> None:
         """Record the copies from staging memory into the images."""
         for image, at, pitch in zip(self.images, self.offsets, self._pitches, strict=True):

@@ -129,7 +129,7 @@ class CudaBinding:
         self._seam, self._model = seam, model
         seam.make_current()
         self.stream = call(cu.cuStreamCreate(1), "cuStreamCreate")  # non-blocking: no implicit order with others
-        self._timeline = seam.timeline(timeline)
+        self.timeline = seam.timeline(timeline)
         self._session = model.session(self.stream)
         self._io = self._session.io_binding()
         for spec, tensor in zip(model.inputs, inputs, strict=True):
@@ -153,12 +153,12 @@ class CudaBinding:
 
     def enqueue(self, wait: int, signal: int) -> None:
         """Enqueue: wait for a value of the slot's timeline, run, signal another. The host goes on at once."""
-        self._timeline.wait(wait, self.stream)
+        self.timeline.wait(wait, self.stream)
         if self._graph is not None:
             self._graph.launch()
         else:
             self._enqueue_session()
-        self._timeline.signal(signal, self.stream)
+        self.timeline.signal(signal, self.stream)
 
     def run(self) -> None:
         """Run once and wait; for warm-up and tests."""
@@ -178,7 +178,7 @@ class CudaBinding:
         if self._graph is not None:
             self._graph.close()
         self._io = self._session = None
-        self._seam.drop_timeline(self._timeline)
+        self._seam.drop_timeline(self.timeline)
         call(cu.cuStreamDestroy(self.stream), "cuStreamDestroy")
         self.stream = None
 

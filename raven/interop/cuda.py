@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from raven.errors import BackendError, DeviceError
-from raven.gpu import Device, Timeline, vk
+from raven.gpu import Buffer, Device, Timeline, vk
 from raven.gpu.buffer import buffer_usage
 from raven.gpu.memory import Block
 from raven.gpu.vk import ffi
@@ -112,15 +112,19 @@ class CudaSeam:
         call(cu.cuCtxSetCurrent(self.context), "cuCtxSetCurrent")
 
     def pointer(self, tensor: Tensor) -> int:
-        """CUDA address of a shared tensor's data; its block is imported at the first call."""
-        allocation = tensor.buffer.allocation
+        """CUDA address of a shared tensor's data."""
+        return self.address(tensor.buffer) + header.BYTES
+
+    def address(self, buffer: Buffer) -> int:
+        """CUDA address of a shared buffer; its block is imported at the first call."""
+        allocation = buffer.allocation
         block = allocation.block
         if block.export is None:
-            raise BackendError("this tensor is not in shared memory; make it with shared=True")
+            raise BackendError("this memory is not shared with CUDA; make it with shared=True")
         if block not in self._blocks:
             self._blocks[block] = _ImportedBlock(self.device, block)
             block.before_free.append(lambda: self._drop(block))
-        return self._blocks[block].address + allocation.offset + header.BYTES
+        return self._blocks[block].address + allocation.offset
 
     def _drop(self, block: Block) -> None:
         """CUDA lets go of a block before Vulkan frees it, and not while CUDA still works on it."""

@@ -23,9 +23,11 @@ from raven.gpu import Device, Queue
 from raven.gpu.memory import MemoryKind
 from raven.infer import choose_backend, load_model
 from raven.infer.threads import physical_cores, share_cores
+from raven.interop.surfaces import SurfaceCopier
 from raven.models import find_model
 from raven.pipeline.options import RunOptions
 from raven.pipeline.slot import Slot
+from raven.sources.nvdec import NvdecSource
 from raven.tensor import Tensor
 
 #: Frames in flight beside those that the model works on: source and sink each hold one, and one waits.
@@ -46,6 +48,8 @@ class Engine:
         Output pictures that sinks want: ``nv12``, ``rgba``, both or none.
     reads_detections : bool
         Whether a sink wants the detections on the host.
+    on_device : bool
+        Frames come as surfaces in CUDA memory.
 
     Raises
     ------
@@ -54,9 +58,15 @@ class Engine:
     """
 
     def __init__(
-        self, options: RunOptions, format: FrameFormat, pictures: frozenset[str], reads_detections: bool
+        self,
+        options: RunOptions,
+        format: FrameFormat,
+        pictures: frozenset[str],
+        reads_detections: bool,
+        on_device: bool = False,
     ) -> None:
         self.options, self.pictures, self.reads_detections = options, pictures, reads_detections
+        self.on_device = on_device
         self.notices: list[str] = []
         self._closing: list[Callable[[], None]] = []
         self._compose: dict[FrameFormat, Compose] = {}
@@ -76,8 +86,10 @@ class Engine:
                 self.device = opening.result()
                 self._closing.append(self.device.close)
         self.shared = bool(getattr(self.model, "asynchronous", False))
+        self.copier: Any = None
         if self.shared:
             self.model.connect(self.device)
+            self.copier = self._own_closing(SurfaceCopier(self.model.seam))
         self.spec = self._input_spec()
         self._input_shape = self._shape_of_input()
         self.output_shapes = self.model.resolve(self._input_shape)
@@ -88,7 +100,11 @@ class Engine:
         self._closing.append(self._close_slots)
         for index in range(count):
             self.slots.append(Slot(self, index))
-            self.slots[-1].build(format)
+            self.slots[-1].build(format, self.on_device)
+
+    def _own_closing(self, part: Any) -> Any:
+        self._closing.append(part.close)
+        return part
 
     # -- the model -------------------------------------------------------------------------------------------------
 
@@ -208,6 +224,11 @@ class Engine:
             if tensor.buffer.pointer:
                 tensor.array.fill(np.zeros((), tensor.dtype))
         slot.binding.run()
+
+    def start_decoder(self, source: NvdecSource) -> None:
+        """Make a source's decoder on the GPU and the stream that its surfaces are copied on."""
+        seam, copier = self.model.seam, self.copier
+        source.start(seam.index, int(seam.context), int(copier.stream), copier.synchronise)
 
     @property
     def live_objects(self) -> int:

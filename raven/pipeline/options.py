@@ -6,8 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from raven.detect.parameters import MAX_DETECTIONS
 from raven.errors import UsageError
 
+DECODERS = ("auto", "nvdec", "cpu")
 ROUTES = ("auto", "raster", "compute")
 
 
@@ -29,7 +31,7 @@ class RunOptions:
     classes : tuple of str
         Names or ids to keep; empty: all.
     max_det : int
-        Most detections a frame, 1 to 100,000.
+        Most detections a frame, 1 to 1024.
     agnostic : bool
         Suppress across classes.
     detections : str or None
@@ -43,6 +45,8 @@ class RunOptions:
         Files for the report (JSON) and the trace (Chrome's format).
     draw : bool
         Draw the detections.
+    decoder : {'auto', 'nvdec', 'cpu'}
+        ``auto``: NVDEC where the model runs on CUDA and the stream is one that it decodes.
     encoder, quality, preset
         Passed to the video sink.
     slots : int or None
@@ -69,6 +73,7 @@ class RunOptions:
     report: str | None = None
     trace: str | None = None
     draw: bool = True
+    decoder: str = "auto"
     encoder: str = "auto"
     quality: int | None = None
     preset: str | None = None
@@ -79,18 +84,23 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name in ("conf", "iou"):
             _unit_interval(name, getattr(self, name))
-        _within("max-det", self.max_det, 1, 100_000)
+        _within("max-det", self.max_det, 1, MAX_DETECTIONS)
         if self.frames is not None:
             _within("frames", self.frames, 1, 2**53)
         if self.slots is not None:
             _within("slots", self.slots, 1, 64)
-        if self.route not in ROUTES:
-            raise UsageError(f"route {self.route!r} is not known; use one of {', '.join(ROUTES)}")
+        _among("route", self.route, ROUTES)
+        _among("decoder", self.decoder, DECODERS)
 
 
 def _unit_interval(name: str, value: float | None) -> None:
     if value is not None and not 0 <= value <= 1:
         raise UsageError(f"--{name} {value:g} is outside 0 to 1; give a fraction such as 0.25")
+
+
+def _among(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{name} {value!r} is not known; use one of {', '.join(known)}")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

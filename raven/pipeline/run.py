@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raven.errors import UsageError
+from raven.infer import choose_backend
 from raven.pipeline.engine import Engine
 from raven.pipeline.options import RunOptions
 from raven.pipeline.report import Report
 from raven.pipeline.runner import Progress, Runner, abort_all, stream_info
 from raven.pipeline.trace import Trace
 from raven.sinks import JsonLinesSink, Sink, check_output, open_sink
-from raven.sources import Source, open_source
+from raven.sources import Source, VideoSource, open_source
+from raven.sources.nvdec import NvdecSource, obstacle
 
 _PICTURES = frozenset({"nv12", "rgba"})
 
@@ -39,9 +42,37 @@ def run(options: RunOptions, progress: Progress | None = None) -> Report:
         check_output(path, [options.input])
     source = open_source(options.input, frames=options.frames)
     try:
+        source = on_gpu(options, source)
         return _run_source(options, source, progress)
     finally:
         source.close()
+
+
+def on_gpu(options: RunOptions, source: Source) -> Source:
+    """The same source decoded by NVDEC, where that is asked for or, with ``auto``, possible.
+
+    Raises
+    ------
+    UsageError
+        NVDEC was asked for by name and cannot be used.
+    """
+    if options.decoder == "cpu":
+        return source
+    reason = _no_nvdec(options, source)
+    if reason is None:
+        assert isinstance(source, VideoSource)
+        return NvdecSource(source, options.frames)
+    if options.decoder == "nvdec":
+        raise UsageError(f"--decoder nvdec cannot be used: {reason}; use --decoder auto")
+    return source
+
+
+def _no_nvdec(options: RunOptions, source: Source) -> str | None:
+    if not isinstance(source, VideoSource):
+        return "the input is no video"
+    if choose_backend(options.backend)[0] != "cuda":
+        return "the model does not run on CUDA"
+    return obstacle(source)
 
 
 def _run_source(options: RunOptions, source: Source, progress: Progress | None) -> Report:
@@ -50,8 +81,11 @@ def _run_source(options: RunOptions, source: Source, progress: Progress | None) 
     trace = Trace(options.trace)
     engine = None
     try:
-        engine = Engine(options, source.info.format, wants & _PICTURES, "detections" in wants)
+        on_device = isinstance(source, NvdecSource)
+        engine = Engine(options, source.info.format, wants & _PICTURES, "detections" in wants, on_device)
         engine.warm_up()
+        if isinstance(source, NvdecSource):
+            engine.start_decoder(source)
         return _run_engine(options, source, sinks, engine, trace, progress)
     finally:
         trace.close()

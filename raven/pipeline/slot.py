@@ -12,6 +12,7 @@ from raven.frame.format import Frame, FrameFormat
 from raven.frame.geometry import place
 from raven.frame.planes import PlaneSet
 from raven.gpu import Buffer, CommandPool, GpuClock, Submission, Timeline
+from raven.gpu.memory import MemoryKind
 from raven.gpu.timeline import wait_or_fail
 from raven.tensor import Tensor, header
 
@@ -55,22 +56,28 @@ class Slot:
         self.outputs = engine.new_outputs()
         self.binding = engine.bind_model(self)
         self._turn = 0
-        self._format: FrameFormat | None = None
+        self._built_for: tuple[FrameFormat, bool] | None = None
         self._parts: list[Any] = []
         self.found: Buffer | None = None
 
     # -- building: at warm-up, and again only when the picture's format changes ------------------------------------
 
-    def build(self, format: FrameFormat) -> None:
-        """Make memory and record commands for frames of a format; nothing to do when it is the last one's."""
-        if format == self._format:
+    def build(self, format: FrameFormat, on_device: bool = False) -> None:
+        """Make memory and record commands for frames of a format; nothing to do when it is the last one's.
+
+        Parameters
+        ----------
+        on_device : bool
+            Frames come as surfaces in CUDA memory.
+        """
+        if (format, on_device) == self._built_for:
             return
         self._release()
         engine, device = self.engine, self.engine.device
-        self._format = format
+        self._built_for = (format, on_device)
         self.planes = self._keep(PlaneSet(device, format))
-        self.staging = self._keep(Buffer(device, self.planes.nbytes, "upload"))
-        self._staging_bytes = self.staging.array()
+        kind: MemoryKind = "device" if on_device else "upload"
+        self.staging = self._keep(Buffer(device, self.planes.nbytes, kind, shared=on_device))
         self.placement = place(
             format.upright_size,
             engine.spec.size,
@@ -136,12 +143,16 @@ class Slot:
     # -- a frame ---------------------------------------------------------------------------------------------------
 
     def load(self, frame: Frame) -> None:
-        """Copy a frame's planes into the mapped staging memory."""
-        self.build(frame.format)
+        """Copy a frame's planes into staging memory: from the host at once, from a surface on the GPU's time."""
+        self.build(frame.format, frame.surface is not None)
         self.frame = frame
         self._turn += 1
         self.submitted.clear()
-        self.planes.copy_in(frame, self._staging_bytes)
+        if frame.surface is not None:
+            copier, timeline = self.engine.copier, self.binding.timeline
+            copier.enqueue(frame.surface.planes, self.planes.rows(), self.staging, timeline, self._value(PLANES))
+            return
+        self.planes.copy_in(frame, self.staging.array())
         self.time.signal(self._value(PLANES))
 
     def submit_input(self) -> int:

@@ -160,6 +160,11 @@ class VideoSource:
             return float(self._stream.duration * self._stream.time_base)
         return self._container.duration / 1e6 if self._container.duration else None
 
+    @property
+    def codec(self) -> str:
+        """FFmpeg's name of the codec."""
+        return str(self._stream.codec_context.name)
+
     # Reading
 
     def __iter__(self) -> Iterator[Frame]:
