@@ -89,6 +89,7 @@ def _run_source(options: RunOptions, source: Source, progress: Progress | None) 
         return _run_engine(options, source, sinks, engine, trace, progress)
     finally:
         trace.close()
+        source.close()  # a decoder on the GPU must end before the GPU's context does
         if engine is not None:
             engine.close()
 

@@ -124,12 +124,13 @@ class NvdecSource:
         self._check(count)
 
     def _surfaces(self) -> Iterator[Surface]:
+        row_bytes = self.info.format.width * self.info.format.pixel.dtype.itemsize
         while not self._closing.is_set():
             batch = self._decoder.get_batch_frames(BATCH)
             if not batch:
                 return
             for picture in batch:
-                yield Surface(_planes(picture), picture)
+                yield Surface(_planes(picture, row_bytes), picture)
             self._synchronise()  # the decoder may use these surfaces again from here on
 
     def _times(self, container: Any) -> Iterator[int]:
@@ -163,7 +164,12 @@ class NvdecSource:
         self.base.close()
 
 
-def _planes(picture: Any) -> tuple[tuple[int, int], ...]:
-    """Address and bytes a row of luma and chroma."""
+def _planes(picture: Any, row_bytes: int) -> tuple[tuple[int, int], ...]:
+    """Address and bytes from row to row of luma and chroma.
+
+    For 16-bit pictures the decoder gives strides in samples, against the interface's rule.
+    """
     views = [view.__cuda_array_interface__ for view in picture.cuda()]
-    return tuple((int(view["data"][0]), int(view["strides"][0])) for view in views)
+    strides = [int(view["strides"][0]) for view in views]
+    factor = 1 if min(strides) >= row_bytes else 2
+    return tuple((int(view["data"][0]), stride * factor) for view, stride in zip(views, strides, strict=True))
