@@ -47,7 +47,7 @@ class Buffer:
         self.device, self.size, self.shared = device, size, shared
         usage = buffer_usage(device)
         external = device.external_buffer_info() if shared else vk.NULL
-        info = vk.new("VkBufferCreateInfo", size=size, usage=usage, pNext=external)
+        info = vk.new("VkBufferCreateInfo", size=size, usage=usage, pNext=external, **device.sharing())
         self.handle = device.create("vkCreateBuffer", "VkBuffer", info)
         needs = ffi.new("VkMemoryRequirements*")
         device.fn.vkGetBufferMemoryRequirements(device.handle, self.handle, needs)
@@ -156,6 +156,7 @@ class Image:
             samples=1,
             tiling=vk.VK_IMAGE_TILING_OPTIMAL,
             usage=bits,
+            **device.sharing(),
         )
         self.handle = device.create("vkCreateImage", "VkImage", info)
         needs = ffi.new("VkMemoryRequirements*")

@@ -285,6 +285,14 @@ class Device:
         """The VkPipelineCache that every pipeline goes through."""
         return self._pipeline_cache.handle
 
+    def sharing(self) -> dict[str, Any]:
+        """Fields of a create-info: resources belong to every queue family in use, so that no pass hands them over."""
+        families = sorted({self._graphics_family, self._compute_family})
+        if len(families) == 1:
+            return {}
+        indices = {"queueFamilyIndexCount": len(families), "pQueueFamilyIndices": families}
+        return {"sharingMode": vk.VK_SHARING_MODE_CONCURRENT, **indices}
+
     def export_memory_info(self) -> Any:
         """VkExportMemoryAllocateInfo for memory shared with CUDA."""
         return vk.new("VkExportMemoryAllocateInfo", handleTypes=0x1)  # opaque fd

@@ -164,10 +164,15 @@ class Engine:
             return self.model.bind(slot.inputs, slot.outputs, slot.time)
         return self.model.bind(slot.inputs, slot.outputs)
 
-    def queue_of(self, slot: Slot) -> Queue:
-        """The queue that a slot submits to: slots on queues of their own overlap."""
-        queues = self.device.graphics
-        return queues[slot.index % len(queues)]
+    def queues_of(self, slot: Slot) -> tuple[Queue, Queue]:
+        """Queues of a slot's two command buffers.
+
+        Slots on queues of their own overlap. Queues that only compute hand over to CUDA faster, so what draws nothing
+        goes there.
+        """
+        before = self.device.compute if self.route == "compute" else self.device.graphics
+        after = self.device.graphics if self.overlay is not None else self.device.compute
+        return before[2 * slot.index % len(before)], after[(2 * slot.index + 1) % len(after)]
 
     # -- passes ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from raven.frame.format import Frame, FrameFormat
 from raven.frame.geometry import place
 from raven.frame.planes import PlaneSet
-from raven.gpu import Buffer, CommandPool, GpuClock, Submission, Timeline
+from raven.gpu import Buffer, CommandPool, GpuClock, Queue, Recorder, Submission, Timeline
 from raven.gpu.memory import MemoryKind
 from raven.gpu.timeline import wait_or_fail
 from raven.tensor import Tensor, header
@@ -105,30 +105,33 @@ class Slot:
         return Buffer(self.engine.device, self.detector.detections.buffer.size, "readback")
 
     def _record(self) -> None:
-        queue = self.engine.queue_of(self)
-        self._pool = self._keep(CommandPool(self.engine.device, queue.family))
-        first, second = self._record_input(), self._record_output()
-        self._input = Submission(queue, first, [self.time], [self.time])
-        self._output = Submission(queue, second, [self.time], [self.done])
+        before, after = self.engine.queues_of(self)
+        first, second = self._record_input(before), self._record_output(after)
+        self._input = Submission(before, first, [self.time], [self.time])
+        self._output = Submission(after, second, [self.time], [self.done])
 
-    def _record_input(self) -> Any:
+    def _recorder(self, queue: Queue) -> Recorder:
+        pool: CommandPool = self._keep(CommandPool(self.engine.device, queue.family))
+        return pool.recorder()
+
+    def _record_input(self, queue: Queue) -> Any:
         """Command buffer A: planes up, input tensor drawn."""
-        rec = self._pool.recorder()
+        rec = self._recorder(queue)
         self.clock.begin(rec, RASTERISE)
         self.planes.record_upload(rec, self.staging)
-        rec.barrier("transfer", "compute fragment")
+        rec.barrier("transfer", "all")
         self.rasterise.record(rec)
-        rec.barrier("compute fragment", "host all")
+        rec.barrier("all", "host all")
         self.clock.end(rec, RASTERISE)
         return rec.end()
 
-    def _record_output(self) -> Any:
+    def _record_output(self, queue: Queue) -> Any:
         """Command buffer B: head, NMS, overlays, output pictures."""
-        rec = self._pool.recorder()
+        rec = self._recorder(queue)
         self.clock.begin(rec, DRAW)
         rec.barrier("host all", "compute")
         self.detector.record(rec)
-        rec.barrier("compute", "compute vertex fragment indirect transfer")
+        rec.barrier("compute", "all")
         if self.overlay is not None:
             self.overlay.record(rec)
             rec.barrier("target fragment compute", "compute fragment transfer indirect")
