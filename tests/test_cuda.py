@@ -46,46 +46,79 @@ def test_both_sides_see_the_same_bytes(device: Device, seam: cuda.CudaSeam) -> N
         tensor.destroy()
 
 
-def test_cuda_waits_for_vulkan_and_vulkan_for_cuda(device: Device, seam: cuda.CudaSeam) -> None:
-    """Vulkan adds 1, CUDA copies, Vulkan adds 1: a lost wait or signal shows as a stale or early number."""
-    cu = cuda.cu
-    first = Tensor.from_numpy(device, np.zeros(1 << 20, np.int32), shared=True)
-    second = Tensor.from_numpy(device, np.zeros(1 << 20, np.int32), shared=True)
-    pipeline = ComputePipeline(device, "selftest/increment", push_size=8)
-    pool = CommandPool(device, device.compute[0].family)
-    shared, done = Timeline(device, shared=True), Timeline(device)
-    stream = cuda.call(cu.cuStreamCreate(1), "cuStreamCreate")
-    theirs = seam.timeline(shared)
+COUNT = 1 << 20
+STEPS = 100
 
-    def commands(tensor: Tensor) -> object:
-        rec = pool.recorder()
-        rec.bind(pipeline, struct.pack("<Q", tensor.header_address))
-        rec.dispatch((1 << 20) // 64)
-        rec.barrier("compute", "all")
+
+class Relay:
+    """Vulkan adds 1 slowly in a hundred steps, CUDA copies, Vulkan adds 1: a lost wait or signal shows.
+
+    Parameters
+    ----------
+    cut : str
+        ``wait`` or ``signal``: what CUDA leaves out; empty: nothing.
+    """
+
+    def __init__(self, device: Device, seam: cuda.CudaSeam, cut: str = "") -> None:
+        self.device, self.seam, self.cut = device, seam, cut
+        self.first, self.second = (Tensor.from_numpy(device, np.zeros(COUNT, np.int32), shared=True) for _ in range(2))
+        self.pipeline = ComputePipeline(device, "selftest/increment", push_size=8)
+        self.pool = CommandPool(device, device.compute[0].family)
+        self.shared, self.done = Timeline(device, shared=True), Timeline(device)
+        self.stream = cuda.call(cuda.cu.cuStreamCreate(1), "cuStreamCreate")
+        self.theirs = seam.timeline(self.shared)
+        self.into = Submission(device.compute[0], self._commands(self.first, STEPS), [], [self.shared])
+        self.back = Submission(device.compute[-1], self._commands(self.second, 1), [self.shared], [self.done])
+
+    def _commands(self, tensor: Tensor, steps: int) -> object:
+        rec = self.pool.recorder()
+        rec.bind(self.pipeline, struct.pack("<Q", tensor.header_address))
+        for _ in range(steps):
+            rec.dispatch(COUNT // 64)
+            rec.barrier("compute", "all")
         return rec.end()
 
-    queues = device.compute
-    into = Submission(queues[0], commands(first), [], [shared])
-    back = Submission(queues[-1], commands(second), [shared], [done])
-    try:
-        for turn in range(200):
-            into.submit((), (2 * turn + 1,))
-            theirs.wait(2 * turn + 1, stream)
-            size = first.nbytes
-            cuda.call(
-                cu.cuMemcpyDtoDAsync(seam.pointer(second), seam.pointer(first), size, stream), "cuMemcpyDtoDAsync"
-            )
-            theirs.signal(2 * turn + 2, stream)
-            back.submit((2 * turn + 2,), (turn + 1,))
-            assert done.wait(turn + 1, 5)
-            assert (second.read() == turn + 2).all(), turn
-    finally:
-        cuda.call(cu.cuStreamSynchronize(stream), "cuStreamSynchronize")
-        device.wait_idle()
-        seam.drop_timeline(theirs)
-        cu.cuStreamDestroy(stream)
-        for item in (done, shared, pool, pipeline, second, first):
+    def turn(self, number: int) -> bool:
+        """One round; whether the result is right and came."""
+        self.into.submit((), (2 * number + 1,))
+        if self.cut != "wait":
+            self.theirs.wait(2 * number + 1, self.stream)
+        source, target = self.seam.pointer(self.first), self.seam.pointer(self.second)
+        copied = cuda.cu.cuMemcpyDtoDAsync(target, source, self.first.nbytes, self.stream)
+        cuda.call(copied, "cuMemcpyDtoDAsync")
+        if self.cut != "signal":
+            self.theirs.signal(2 * number + 2, self.stream)
+        self.back.submit((2 * number + 2,), (number + 1,))
+        if not self.done.wait(number + 1, 2.0):
+            self.shared.signal(2 * number + 2)  # let the GPU go
+            return False
+        return bool((self.second.read() == STEPS * (number + 1) + 1).all())
+
+    def close(self) -> None:
+        cuda.call(cuda.cu.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
+        self.device.wait_idle()
+        self.seam.drop_timeline(self.theirs)
+        cuda.cu.cuStreamDestroy(self.stream)
+        for item in (self.done, self.shared, self.pool, self.pipeline, self.second, self.first):
             item.destroy()
+
+
+def test_cuda_waits_for_vulkan_and_vulkan_for_cuda(device: Device, seam: cuda.CudaSeam) -> None:
+    relay = Relay(device, seam)
+    try:
+        assert all(relay.turn(number) for number in range(200))
+    finally:
+        relay.close()
+
+
+@pytest.mark.parametrize("cut", ["wait", "signal"])
+def test_without_the_wait_or_the_signal_it_fails(device: Device, seam: cuda.CudaSeam, cut: str) -> None:
+    """The test above proves nothing unless it notices what it is there to notice."""
+    relay = Relay(device, seam, cut)
+    try:
+        assert not all(relay.turn(number) for number in range(20))
+    finally:
+        relay.close()
 
 
 def test_a_thousand_rounds_leave_nothing(device: Device, seam: cuda.CudaSeam) -> None:
