@@ -140,8 +140,10 @@ def suppress(boxes: Boxes, conf: float, iou: float, max_det: int) -> Boxes:
     return xyxy[kept], scores[kept], ids[kept]
 
 
-def open_session(path: str, spinning: bool) -> ort.InferenceSession:
+def open_session(path: str, spinning: bool, cuda: bool = False) -> ort.InferenceSession:
     options = ort.SessionOptions()
+    if cuda:
+        return ort.InferenceSession(path, options, providers=[("CUDAExecutionProvider", {"use_tf32": "0"})])
     if not spinning:  # its threads otherwise burn the cores that the encoder needs
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -199,7 +201,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     if not capture.isOpened():
         raise SystemExit(f"error: {args.input} cannot be opened")
     size = int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)), int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
-    session = open_session(args.model, args.spinning)
+    session = open_session(args.model, args.spinning, args.cuda)
     model_input = session.get_inputs()[0]
     side = model_input.shape[2]
     head = HEADS[args.head](side)
@@ -219,8 +221,9 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         boxes = stages.time("head", head.decode, outputs, args.conf)
         xyxy, scores, ids = stages.time("nms", suppress, boxes, args.conf, args.iou, args.max_det)
         boxes = letterbox.undo(xyxy), scores, ids
-        if encoder:
+        if encoder or args.draw:
             stages.time("draw", annotate, image, boxes)
+        if encoder:
             stages.time("encode", encoder.write, image)
         frames, detections = frames + 1, detections + len(scores)
     if encoder:
@@ -250,6 +253,8 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--preset", default="veryfast")
     flags.add_argument("--crf", type=int, default=20)
     flags.add_argument("--spinning", action="store_true", help="ONNX Runtime's default: threads spin while they wait")
+    flags.add_argument("--cuda", action="store_true", help="infer with ONNX Runtime's CUDA provider")
+    flags.add_argument("--draw", action="store_true", help="draw even when nothing is written")
     return flags
 
 
