@@ -1,7 +1,7 @@
 """The script's job with PyTorch before and after the model: frames go to the GPU once, boxes come back.
 
-OpenCV decodes, PyTorch letterboxes and normalises, ONNX Runtime's CUDA provider reads and writes PyTorch's memory, PyTorch
-decodes the head and suppresses, supervision draws. Prints one JSON object.
+OpenCV decodes, PyTorch letterboxes and normalises, ONNX Runtime's CUDA provider reads and writes PyTorch's memory,
+PyTorch decodes the head and suppresses, supervision draws. Prints one JSON object.
 
     python benchmarks/torch_side.py clip.mp4 --model models/nanodet_416.onnx
 """
