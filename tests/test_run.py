@@ -214,6 +214,14 @@ def test_output_over_the_input_is_refused(clip: Path, model: str) -> None:
     assert clip.read_bytes() == before
 
 
+@pytest.mark.parametrize("flag", ["detections", "report", "trace"])
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path, clip: Path, model: str, flag: str) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(UsageError, match=f"named twice, as output and as {flag}"):
+        run(RunOptions(str(clip), str(out), model=model, **{flag: str(tmp_path / "." / "out.mp4")}))
+    assert not out.exists()
+
+
 def test_no_count_is_read_by_the_host(clip: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every host-side path to tensors and read-backs poisoned, boxes are drawn all the same."""
     pictures: list[np.ndarray] = []

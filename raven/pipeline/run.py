@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from raven.errors import UsageError
@@ -40,12 +41,26 @@ def run(options: RunOptions, progress: Progress | None = None) -> Report:
     outputs = [path for path in (options.output, options.detections, options.report, options.trace) if path]
     for path in outputs:
         check_output(path, [options.input])
+    _distinct(options)
     source = open_source(options.input, frames=options.frames)
     try:
         source = on_gpu(options, source)
         return _run_source(options, source, progress)
     finally:
         source.close()
+
+
+def _distinct(options: RunOptions) -> None:
+    """Refuse two outputs of one name: the later would overwrite the earlier."""
+    seen: dict[str, str] = {}
+    for flag in ("output", "detections", "report", "trace"):
+        path = getattr(options, flag)
+        if not path or path == "-":
+            continue
+        place = os.path.realpath(path)
+        if place in seen:
+            raise UsageError(f"{path} is named twice, as {seen[place]} and as {flag}; give each its own file")
+        seen[place] = flag
 
 
 def on_gpu(options: RunOptions, source: Source) -> Source:
